@@ -1,0 +1,51 @@
+/*
+ * error: what went wrong, once, in words a user can act on.
+ *
+ * Purpose    Carries a code (what to do), the field at fault and a message up to whoever decides.
+ * Ownership  A plain value the caller owns; nothing to release.
+ * Threads    Any; the value belongs to its caller.
+ * Failure    Cannot fail; long messages are cut at the end of the array.
+ */
+#ifndef NEEDLED_ERROR_H
+#define NEEDLED_ERROR_H
+
+#include <stdbool.h>
+
+#define MUST_CHECK __attribute__((warn_unused_result))
+#define PRINTF_LIKE(format_index, first_index) \
+    __attribute__((format(printf, format_index, first_index)))
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+enum error_code {
+    ERR_NONE,
+    ERR_INVALID,     /* the caller's input is wrong: change it */
+    ERR_NOT_FOUND,   /* no such thing */
+    ERR_CONFLICT,    /* not in this state */
+    ERR_LIMIT,       /* a stated bound was passed */
+    ERR_NO_MEMORY,   /* memory or disk space is short */
+    ERR_IO,          /* the system refused; message says which file and why */
+    ERR_CORRUPT,     /* a file or record is damaged */
+    ERR_DEVICE,      /* a compute device failed */
+    ERR_UNAVAILABLE, /* not now: try later */
+    ERR_CANCELLED,   /* somebody asked us to stop */
+    ERR_INTERNAL,    /* our own fault */
+};
+
+struct error {
+    enum error_code code;
+    char param[64]; /* the request or record field at fault, "" when none */
+    char message[512];
+};
+
+/* Both return false, so that a failing check reads `return error_set(err, ...)`. err may be NULL. */
+bool error_set(struct error *err, enum error_code code, const char *format, ...)
+    PRINTF_LIKE(3, 4);
+bool error_set_param(struct error *err, enum error_code code, const char *param,
+                     const char *format, ...) PRINTF_LIKE(4, 5);
+
+/* Puts "text: " before the message; code and param stay. */
+void error_wrap(struct error *err, const char *format, ...) PRINTF_LIKE(2, 3);
+
+const char *error_code_name(enum error_code code); /* "invalid", "not_found", ... */
+
+#endif

@@ -1,0 +1,330 @@
+#include "daemon/base/file.h"
+
+#include "daemon/base/limits.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <nettle/sha2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HASH_CHUNK_BYTES ((size_t)1 << 16)
+#define TEMPORARY_DIGITS 10
+
+/* Turns errno into an error that names the path: what was tried, on what, and why not. */
+static bool fail(struct error *err, const char *what, const char *path)
+{
+    int number = errno;
+
+    if (number == ENOSPC || number == EDQUOT)
+        return error_set(err, ERR_NO_MEMORY, "%s '%s': disk full", what, path);
+    return error_set(err, number == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s '%s': %s", what, path,
+                     strerrordesc_np(number) ? strerrordesc_np(number) : "unknown reason");
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+bool mapping_open(struct mapping *map, const char *path, struct error *err)
+{
+    struct mapping opened = MAPPING_NONE;
+    struct stat info;
+    void *data;
+
+    opened.descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (opened.descriptor < 0)
+        return fail(err, "open", path);
+    if (fstat(opened.descriptor, &info) != 0) {
+        fail(err, "look at", path);
+        goto out;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        error_set(err, ERR_INVALID, "open '%s': not a regular file", path);
+        goto out;
+    }
+    opened.size = (size_t)info.st_size;
+    if (opened.size) {
+        data = mmap(NULL, opened.size, PROT_READ, MAP_PRIVATE, opened.descriptor, 0);
+        if (data == MAP_FAILED) {
+            fail(err, "map", path);
+            goto out;
+        }
+        opened.data = data;
+    }
+    *map = opened;
+    return true;
+out:
+    opened.size = 0;
+    mapping_close(&opened);
+    return false;
+}
+
+void mapping_close(struct mapping *map)
+{
+    if (map->data)
+        (void)munmap((void *)(uintptr_t)map->data, map->size); /* our own mapping: cannot fail */
+    if (map->descriptor >= 0)
+        (void)close(map->descriptor); /* only read from */
+    *map = MAPPING_NONE;
+}
+
+static void hex_of(struct sha256_ctx *hash, char ret_sha256[SHA256_HEX_SIZE])
+{
+    uint8_t digest[SHA256_DIGEST_SIZE];
+
+    sha256_digest(hash, sizeof(digest), digest);
+    for (size_t i = 0; i < sizeof(digest); i++)
+        snprintf(ret_sha256 + 2 * i, 3, "%02x", digest[i]);
+}
+
+bool file_sha256(const char *path, char ret_sha256[SHA256_HEX_SIZE], struct error *err)
+{
+    struct sha256_ctx hash;
+    unsigned char chunk[HASH_CHUNK_BYTES];
+    ssize_t count;
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (descriptor < 0)
+        return fail(err, "open", path);
+    sha256_init(&hash);
+    while ((count = read(descriptor, chunk, sizeof(chunk))) != 0) {
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0) {
+            fail(err, "read", path);
+            (void)close(descriptor); /* only read from */
+            return false;
+        }
+        sha256_update(&hash, (size_t)count, chunk);
+    }
+    (void)close(descriptor); /* only read from */
+    hex_of(&hash, ret_sha256);
+    return true;
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+struct file_writer {
+    int descriptor;
+    char path[LIMIT_PATH_BYTES];
+    char temporary[LIMIT_PATH_BYTES];
+    uint64_t size_bytes;
+    struct sha256_ctx hash;
+};
+
+bool file_writer_open(const char *path, struct file_writer **ret_writer, struct error *err)
+{
+    struct file_writer *writer = calloc(1, sizeof(*writer));
+    char suffix[TEMPORARY_DIGITS + 8];
+    int length;
+
+    if (!writer)
+        return error_set(err, ERR_NO_MEMORY, "write '%s': out of memory", path);
+    writer->descriptor = -1;
+    if (!file_random_id(suffix, sizeof(suffix), ".", TEMPORARY_DIGITS, err))
+        goto fail;
+    snprintf(writer->path, sizeof(writer->path), "%s", path);
+    length = snprintf(writer->temporary, sizeof(writer->temporary), "%s%s.tmp", path, suffix);
+    if (length < 0 || (size_t)length >= sizeof(writer->temporary)) {
+        error_set(err, ERR_LIMIT, "write '%.64s...': the path is too long", path);
+        goto fail;
+    }
+    writer->descriptor =
+        open(writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (writer->descriptor < 0) {
+        fail(err, "create", path);
+        goto fail;
+    }
+    sha256_init(&writer->hash);
+    *ret_writer = writer;
+    return true;
+fail:
+    free(writer);
+    return false;
+}
+
+bool file_writer_append(struct file_writer *writer, const void *bytes, size_t size,
+                        struct error *err)
+{
+    const unsigned char *next = bytes;
+    size_t left = size;
+
+    while (left) {
+        ssize_t count = write(writer->descriptor, next, left);
+
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            return fail(err, "write", writer->path);
+        next += count;
+        left -= (size_t)count;
+    }
+    if (size)
+        sha256_update(&writer->hash, size, bytes);
+    writer->size_bytes += size;
+    return true;
+}
+
+/* The folder part of a path: "." when it has none. */
+static void folder_of(const char *path, char ret_folder[LIMIT_PATH_BYTES])
+{
+    const char *slash = strrchr(path, '/');
+
+    if (!slash)
+        snprintf(ret_folder, LIMIT_PATH_BYTES, ".");
+    else if (slash == path)
+        snprintf(ret_folder, LIMIT_PATH_BYTES, "/");
+    else
+        snprintf(ret_folder, LIMIT_PATH_BYTES, "%.*s", (int)(slash - path), path);
+}
+
+static bool sync_folder_of(const char *path, struct error *err)
+{
+    char folder[LIMIT_PATH_BYTES];
+    int descriptor;
+    bool ok;
+
+    folder_of(path, folder);
+    descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0)
+        return fail(err, "open", folder);
+    ok = fsync(descriptor) == 0 || fail(err, "sync", folder);
+    (void)close(descriptor); /* only read from */
+    return ok;
+}
+
+bool file_writer_commit(struct file_writer *writer, uint64_t *ret_size_bytes,
+                        char ret_sha256[SHA256_HEX_SIZE], struct error *err)
+{
+    int closed;
+
+    if (fsync(writer->descriptor) != 0) {
+        fail(err, "sync", writer->path);
+        goto fail;
+    }
+    closed = close(writer->descriptor);
+    writer->descriptor = -1;
+    if (closed != 0) {
+        fail(err, "close", writer->path);
+        goto fail;
+    }
+    if (rename(writer->temporary, writer->path) != 0) {
+        fail(err, "rename to", writer->path);
+        goto fail;
+    }
+    writer->temporary[0] = '\0';
+    if (!sync_folder_of(writer->path, err))
+        goto fail;
+    if (ret_size_bytes)
+        *ret_size_bytes = writer->size_bytes;
+    if (ret_sha256)
+        hex_of(&writer->hash, ret_sha256);
+    free(writer);
+    return true;
+fail:
+    file_writer_discard(writer);
+    return false;
+}
+
+void file_writer_discard(struct file_writer *writer)
+{
+    if (!writer)
+        return;
+    if (writer->descriptor >= 0)
+        (void)close(writer->descriptor); /* thrown away anyway */
+    if (writer->temporary[0])
+        (void)unlink(writer->temporary); /* a leftover has a temporary name and harms nobody */
+    free(writer);
+}
+
+bool file_write(const char *path, const void *bytes, size_t size, struct error *err)
+{
+    struct file_writer *writer;
+
+    if (!file_writer_open(path, &writer, err))
+        return false;
+    if (!file_writer_append(writer, bytes, size, err)) {
+        file_writer_discard(writer);
+        return false;
+    }
+    return file_writer_commit(writer, NULL, NULL, err);
+}
+
+/* ---- folders and names ---------------------------------------------------------------------- */
+
+bool file_make_folder(const char *path, struct error *err)
+{
+    char partial[LIMIT_PATH_BYTES];
+    size_t length = strlen(path);
+    struct stat info;
+
+    if (length == 0 || length >= sizeof(partial))
+        return error_set(err, ERR_LIMIT, "create folder '%.64s': the path is %s", path,
+                         length ? "too long" : "empty");
+    snprintf(partial, sizeof(partial), "%s", path);
+    for (size_t i = 1; i <= length; i++) {
+        if (partial[i] != '/' && partial[i] != '\0')
+            continue;
+        partial[i] = '\0';
+        if (mkdir(partial, 0700) != 0 && errno != EEXIST)
+            return fail(err, "create folder", partial);
+        if (i < length)
+            partial[i] = '/';
+    }
+    if (stat(path, &info) != 0)
+        return fail(err, "create folder", path);
+    if (!S_ISDIR(info.st_mode))
+        return error_set(err, ERR_IO, "create folder '%s': a file of that name is in the way",
+                         path);
+    return true;
+}
+
+bool file_remove(const char *path, struct error *err)
+{
+    if (unlink(path) != 0 && errno != ENOENT)
+        return fail(err, "remove", path);
+    return true;
+}
+
+bool file_join(char *ret_path, size_t capacity, const char *folder, const char *name,
+               struct error *err)
+{
+    size_t length = strlen(folder);
+    const char *slash = length && folder[length - 1] == '/' ? "" : "/";
+    size_t wanted = length + strlen(slash) + strlen(name);
+
+    if (wanted >= capacity)
+        return error_set(err, ERR_LIMIT, "path '%.64s.../%.64s': longer than %zu bytes", folder,
+                         name, capacity - 1);
+    snprintf(ret_path, capacity, "%s%s%s", folder, slash, name);
+    return true;
+}
+
+bool file_random_id(char *ret_id, size_t capacity, const char *prefix, size_t digit_count,
+                    struct error *err)
+{
+    static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    const unsigned count = sizeof(digits) - 1;
+    size_t length = strlen(prefix), done = 0;
+
+    assert(length + digit_count < capacity);
+    memcpy(ret_id, prefix, length);
+    while (done < digit_count) {
+        unsigned char byte;
+
+        if (getrandom(&byte, 1, 0) != 1) {
+            if (errno == EINTR)
+                continue;
+            return error_set(err, ERR_IO, "random numbers: %s", strerrordesc_np(errno));
+        }
+        if (byte < count * (256 / count)) /* the rest would favour the first digits */
+            ret_id[length + done++] = digits[byte % count];
+    }
+    ret_id[length + done] = '\0';
+    return true;
+}

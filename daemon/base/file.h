@@ -1,0 +1,64 @@
+/*
+ * file: files read by mapping and written whole.
+ *
+ * Purpose    A file under its final name is complete and on disk: temporary name in the same
+ *            folder, write, fsync, rename, fsync of the folder. Also SHA-256 and folders.
+ * Ownership  mapping_open / mapping_close; file_writer_open / file_writer_commit or _discard.
+ * Threads    One object, one thread.
+ * Failure    Messages name the path and the system's reason; a full disk is ERR_NO_MEMORY and
+ *            says "disk full". Symbolic links are not followed for writing (O_NOFOLLOW).
+ */
+#ifndef NEEDLED_FILE_H
+#define NEEDLED_FILE_H
+
+#include "daemon/base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SHA256_HEX_SIZE 65 /* 64 digits and the NUL */
+
+struct mapping {
+    const unsigned char *data; /* NULL when the file is empty */
+    size_t size;
+    int descriptor;
+};
+#define MAPPING_NONE ((struct mapping){.descriptor = -1})
+
+MUST_CHECK bool mapping_open(struct mapping *map, const char *path, struct error *err);
+void mapping_close(struct mapping *map); /* MAPPING_NONE is fine; leaves MAPPING_NONE */
+
+/* A file being written under a temporary name. Size and SHA-256 are counted on the way. */
+struct file_writer;
+MUST_CHECK bool file_writer_open(const char *path, struct file_writer **ret_writer,
+                                 struct error *err);
+MUST_CHECK bool file_writer_append(struct file_writer *writer, const void *bytes, size_t size,
+                                   struct error *err);
+/* Makes the file whole under its final name and frees the writer, also on failure. ret_sha256 may
+ * be NULL. */
+MUST_CHECK bool file_writer_commit(struct file_writer *writer, uint64_t *ret_size_bytes,
+                                   char ret_sha256[SHA256_HEX_SIZE], struct error *err);
+void file_writer_discard(struct file_writer *writer); /* removes the temporary; NULL is fine */
+
+/* Writes a whole file from memory. */
+MUST_CHECK bool file_write(const char *path, const void *bytes, size_t size, struct error *err);
+
+/* SHA-256 of a file's content, as lower-case hex. */
+MUST_CHECK bool file_sha256(const char *path, char ret_sha256[SHA256_HEX_SIZE],
+                            struct error *err);
+
+/* Creates the folder and its parents with mode 0700 where missing. */
+MUST_CHECK bool file_make_folder(const char *path, struct error *err);
+
+/* Removes a file; one that is not there is fine. */
+MUST_CHECK bool file_remove(const char *path, struct error *err);
+
+/* Joins folder and name into ret_path; fails on overflow. */
+MUST_CHECK bool file_join(char *ret_path, size_t capacity, const char *folder, const char *name,
+                          struct error *err);
+
+/* Writes `prefix` and `digit_count` random letters and digits (getrandom) plus a NUL. */
+MUST_CHECK bool file_random_id(char *ret_id, size_t capacity, const char *prefix,
+                               size_t digit_count, struct error *err);
+
+#endif

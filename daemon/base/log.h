@@ -1,0 +1,27 @@
+/*
+ * log: one line per event on stderr, key=value.
+ *
+ * Purpose    The daemon's only voice: `level=warn job=ftjob-12 msg="..."`. Under the journal each
+ *            line starts with its priority (<4>), see sd-daemon(3).
+ * Ownership  None.
+ * Threads    Any: a line is written with one write(2).
+ * Failure    A line that cannot be written is dropped; logging never stops work.
+ */
+#ifndef NEEDLED_LOG_H
+#define NEEDLED_LOG_H
+
+#include "daemon/base/error.h"
+
+enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERROR };
+
+/* Set before the first thread starts. */
+void log_set_level(enum log_level level);
+
+/* format gives the message; it is quoted, control bytes are escaped, and it is cut at 1 KiB. */
+void log_write(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* The same with one key=value pair in front of msg, e.g. log_write_for(LEVEL, "job", id, ...). */
+void log_write_for(enum log_level level, const char *key, const char *value, const char *format,
+                   ...) PRINTF_LIKE(4, 5);
+
+#endif
