@@ -1,0 +1,146 @@
+# needled: one file, read from top to bottom: settings, flags, lists, targets, rules.
+
+BUILD    ?= release
+OUT      ?= build/$(BUILD)
+JOBS     ?= $(shell nproc)
+DEB_DEPS := build-essential pkg-config libmicrohttpd-dev libcjson-dev libopenblas-dev libsqlite3-dev \
+            libsentencepiece-dev libcurl4-openssl-dev nettle-dev libcmocka-dev curl
+PKGS     := libmicrohttpd libcjson openblas sqlite3 sentencepiece libcurl nettle
+
+# ---- flags ---------------------------------------------------------------------------------------
+
+CC       ?= gcc
+CXX      ?= g++
+VERSION  := $(shell cat daemon/VERSION)
+CPPFLAGS += -I. -D_GNU_SOURCE -MMD -MP -DNEEDLED_VERSION='"$(VERSION)"' \
+            $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla -Wwrite-strings -Wformat=2 \
+            -Wno-format-truncation $(if $(WERROR),-Werror)
+CFLAGS   += -std=c17 -g $(WARNINGS) -Wstrict-prototypes -Wmissing-prototypes $(FLAGS_$(BUILD))
+CXXFLAGS += -std=c++17 -g -Wall -Wextra $(if $(WERROR),-Werror) $(FLAGS_$(BUILD))
+LDFLAGS  += $(FLAGS_$(BUILD))
+LIBS_ALL := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lstdc++ -lpthread -ldl -lm
+FLAGS_release := -O3
+FLAGS_asan    := -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+FLAGS_tsan    := -O1 -fsanitize=thread
+
+# ---- lists: a room is a folder of sources and becomes one archive; later rooms use earlier ones ----
+
+ROOMS       := base kernels model train store sched api
+SRC_base    := $(wildcard daemon/base/*.c)
+SRC_kernels := $(wildcard kernels/*.c kernels/ref/*.c kernels/cpu/*.c)
+SRC_model   := $(wildcard daemon/model/*.c daemon/model/*.cc)
+SRC_train   := $(wildcard daemon/train/*.c)
+SRC_store   := $(wildcard store/*.c)
+SRC_sched   := $(wildcard daemon/sched/*.c)
+SRC_api     := $(wildcard api/*.c)
+SRC_client  := $(wildcard client/*.c)
+SRC_main    := daemon/main.c daemon/config.c
+SRC_support := $(wildcard tests/support/*.c)
+
+object = $(patsubst %,$(OUT)/%.o,$(basename $(1)))
+archive = $(foreach room,$(1),$(OUT)/lib$(room).a)
+
+NEEDS_base    := base
+NEEDS_kernels := kernels base
+NEEDS_model   := model kernels base
+NEEDS_train   := train model kernels base
+NEEDS_store   := store base
+NEEDS_sched   := sched store train model kernels base
+NEEDS_api     := api sched store train model kernels base
+NEEDS_client  := base
+NEEDS_end     := api sched store train model kernels base
+
+UNIT_SRC   := $(wildcard tests/unit/test_*.c)
+UNIT_TESTS := $(patsubst tests/unit/%.c,$(OUT)/tests/%,$(UNIT_SRC))
+
+# ---- targets -------------------------------------------------------------------------------------
+
+.PHONY: all help deps demo test test-unit test-asan test-tsan check lint format clean
+.DEFAULT_GOAL := all
+
+all: $(OUT)/needled $(OUT)/needlectl ## build the daemon and its client
+
+help: ## print this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+deps: ## install the build dependencies (apt), or say the one command that does
+	@tests/support/deps.sh $(DEB_DEPS)
+
+demo: ## build, start a daemon, fine-tune the small base model, show the curve
+	@$(MAKE) --no-print-directory deps
+	@$(MAKE) --no-print-directory -j$(JOBS) all $(OUT)/tests/make_lines
+	@tests/demo.sh $(OUT)
+
+test: ## build and run every test; ends with "N passed, N failed"
+	@$(MAKE) --no-print-directory deps
+	@$(MAKE) --no-print-directory -j$(JOBS) all tests-built
+	@tests/run.sh $(OUT)
+
+test-unit: tests-built ## run the unit tests alone
+	@tests/run.sh $(OUT) unit
+
+test-asan: ## the same tests under the address and undefined-behaviour sanitizers
+	@$(MAKE) --no-print-directory test BUILD=asan
+
+test-tsan: ## the threaded rooms' tests under the thread sanitizer
+	@$(MAKE) --no-print-directory -j$(JOBS) tests-built BUILD=tsan
+	@tests/run.sh build/tsan tsan
+
+test-reference: all ## the reference implementation (PyPI) reads what we wrote, in a virtual environment
+	@tests/reference/run.sh $(OUT)
+
+.PHONY: tests-built test-reference
+tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines
+
+lint: ## format, include rules, banned calls, static analysis
+	@tests/lint/run.sh
+
+format: ## rewrite every source in the house format
+	@git ls-files '*.c' '*.h' '*.cc' | xargs clang-format -i
+
+check: ## the gate: tests plain and under the sanitizers, lint, the demo
+	@$(MAKE) --no-print-directory WERROR=1 test test-asan lint demo
+
+clean: ## remove every output
+	rm -rf build
+
+# ---- rules ---------------------------------------------------------------------------------------
+
+$(OUT)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
+
+$(OUT)/%.o: %.cc
+	@mkdir -p $(@D)
+	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c $< -o $@
+
+$(OUT)/%_avx2.o: CFLAGS += -mavx2 -mfma
+
+define room_rule
+$(OUT)/lib$(1).a: $(call object,$(SRC_$(1)))
+	@rm -f $$@
+	ar rcs $$@ $$^
+endef
+$(foreach room,$(ROOMS),$(eval $(call room_rule,$(room))))
+
+$(OUT)/needled: $(call object,$(SRC_main)) $(call archive,$(NEEDS_end))
+	$(CC) $(LDFLAGS) $^ $(LIBS_ALL) -o $@
+
+$(OUT)/needlectl: $(call object,$(SRC_client)) $(call archive,base)
+	$(CC) $(LDFLAGS) $^ $(LIBS_ALL) -o $@
+
+# A unit test is named test_<room>_<module>.c and is linked with that room and the rooms below it.
+define unit_rule
+$(OUT)/tests/test_$(1)_%: $(OUT)/tests/unit/test_$(1)_%.o $(call object,$(SRC_support)) \
+                          $(call archive,$(NEEDS_$(1)))
+	@mkdir -p $$(@D)
+	$(CC) $(LDFLAGS) $$^ $(LIBS_ALL) -lcmocka -o $$@
+endef
+$(foreach room,$(ROOMS) client,$(eval $(call unit_rule,$(room))))
+
+$(OUT)/tests/make_lines: $(OUT)/tests/support/lines/make_lines.o
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) $^ -o $@
+
+-include $(shell find $(OUT) -name '*.d' 2>/dev/null)

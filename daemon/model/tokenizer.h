@@ -1,0 +1,48 @@
+/*
+ * tokenizer: text to token ids by a SentencePiece model file.
+ *
+ * Purpose    Hides libsentencepiece (C++) behind plain C; lets no exception out.
+ * Ownership  tokenizer_open / tokenizer_close.
+ * Threads    An open tokenizer may be read by several threads.
+ * Failure    A missing or damaged file, a missing marker or a marker whose id disagrees with the
+ *            template is named; text must be UTF-8.
+ */
+#ifndef NEEDLED_TOKENIZER_H
+#define NEEDLED_TOKENIZER_H
+
+#include "daemon/base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Fixed by the model family: the file must agree. */
+enum token_id { TOKEN_PAD = 0, TOKEN_EOS = 1, TOKEN_BOS = 2, TOKEN_UNK = 3 };
+
+struct tokenizer;
+
+MUST_CHECK bool tokenizer_open(const char *path, struct tokenizer **ret_tokenizer,
+                               struct error *err);
+void tokenizer_close(struct tokenizer *tokenizer); /* NULL is fine */
+
+size_t tokenizer_piece_count(const struct tokenizer *tokenizer);
+
+/* Ids of the text, without BOS or EOS, in memory the caller frees with free(). */
+MUST_CHECK bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t size,
+                                 uint32_t **ret_ids, size_t *ret_count, struct error *err);
+/* Text of the ids, NUL-terminated, for the caller to free(). */
+MUST_CHECK bool tokenizer_decode(const struct tokenizer *tokenizer, const uint32_t *ids,
+                                 size_t count, char **ret_text, size_t *ret_size,
+                                 struct error *err);
+
+/* The template's control markers ("<|im_start|>", "<tool_call>", ...), NULL-terminated. */
+extern const char *const tokenizer_markers[];
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

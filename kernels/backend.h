@@ -1,0 +1,76 @@
+/*
+ * backend: the one interface through which the model computes.
+ *
+ * Purpose    Hides which device runs an op: ref (plain loops, the oracle), cpu (fast), cuda. Device
+ *            memory is addressed by plain pointers the host does not dereference; a device API
+ *            without pointers reserves address space and finds its buffer by address.
+ * Ownership  backend_open hands a backend over; backend_close takes it back. Memory is freed first.
+ * Threads    A backend belongs to the worker that opened it; ops run in call order on one stream.
+ * Failure    Wrong shapes are bugs (asserted). The first device fault is kept, later ops do
+ *            nothing, backend_sync reports it: model code reads like its formula.
+ */
+#ifndef NEEDLED_BACKEND_H
+#define NEEDLED_BACKEND_H
+
+#include "kernels/ops.h"
+
+enum backend_kind { BACKEND_REF, BACKEND_CPU, BACKEND_CUDA, BACKEND_KIND_COUNT };
+
+enum backend_status {
+    BACKEND_OK,
+    BACKEND_ABSENT,       /* not built in, or no such device: backend_reason says why */
+    BACKEND_NO_MEMORY,    /* backend_fault says needed and free bytes */
+    BACKEND_FAULT,        /* the device failed */
+    BACKEND_CHECK_FAILED, /* the start-up self-check found wrong results */
+};
+
+struct backend_options {
+    int device_index;
+    int thread_count; /* CPU backends: compute threads of this worker, at least 1 */
+};
+
+struct backend_device { /* what an inventory shows */
+    char name[128];
+    char detail[128]; /* SIMD level, BLAS and its kernel for a CPU; driver for a GPU */
+    uint64_t memory_total_bytes, memory_free_bytes;
+    int core_count;
+};
+
+struct backend;
+
+/* Name as in NEEDLED_PLATFORMS: "ref", "cpu", "cuda". */
+const char *backend_name(enum backend_kind kind);
+/* Number of devices of the kind (0: none, reason written, e.g. "not built into this binary"). */
+int backend_device_count(enum backend_kind kind, char *ret_reason, size_t reason_size);
+enum backend_status backend_describe(enum backend_kind kind, int device_index,
+                                     struct backend_device *ret_device);
+
+/* The cpu backend checks its matrix products against plain loops first (odd sizes, K = 0, beta = 0):
+ * BACKEND_CHECK_FAILED with the reason when they differ. */
+enum backend_status backend_open(enum backend_kind kind, const struct backend_options *options,
+                                 struct backend **ret_backend, char *ret_reason,
+                                 size_t reason_size);
+void backend_close(struct backend *be); /* NULL is fine */
+
+/* 64-byte aligned and zeroed; NULL (and the fault BACKEND_NO_MEMORY kept) when it does not fit. */
+void *backend_alloc(struct backend *be, size_t size_bytes);
+void backend_free(struct backend *be, void *memory); /* NULL is fine */
+void backend_upload(struct backend *be, void *target, const void *host_source, size_t size_bytes);
+void backend_download(struct backend *be, void *host_target, const void *source,
+                      size_t size_bytes); /* waits */
+void backend_copy(struct backend *be, void *target, const void *source, size_t size_bytes);
+void backend_zero(struct backend *be, void *target, size_t size_bytes);
+
+enum backend_status backend_sync(struct backend *be); /* waits; returns the first fault */
+const char *backend_fault(const struct backend *be);  /* its words, "" when there is none */
+size_t backend_allocated_bytes(const struct backend *be);
+
+/* ---- ops: backend_matmul(be, ...), backend_rmsnorm_forward(be, ...), ... --------------------- */
+
+#define OP_DECLARE(name, parameters, arguments) OP_DECLARE_(name, OP_STRIP parameters)
+#define OP_STRIP(...) __VA_ARGS__
+#define OP_DECLARE_(name, ...) void backend_##name(struct backend *be, __VA_ARGS__);
+OPS(OP_DECLARE)
+#undef OP_DECLARE
+
+#endif
