@@ -2,13 +2,12 @@
  * json: request bodies, records and configuration.
  *
  * Purpose    Wraps cJSON: parses strictly (the whole text, one value, bounded depth, no duplicate
- *            keys, UTF-8) and reads fields with presence, type and range checked and the field named.
- *            Data lines of a training file are not read here: see strict.h.
- * Ownership  json_parse and json_new_* hand a tree over; json_free takes it back. Children die with
- *            their root. Strings returned by getters are borrowed from the tree.
- * Threads    One tree, one thread.
- * Failure    Getters set ERR_INVALID with param = the field's path. Builders that run out of memory
- *            mark the root; json_print then fails.
+ *            keys, UTF-8) and reads fields with presence, type and range checked and the field
+ * named. Data lines of a training file are not read here: see strict.h. Ownership  json_parse and
+ * json_new_* hand a tree over; json_free takes it back. Children die with their root. Strings
+ * returned by getters are borrowed from the tree. Threads    One tree, one thread. Failure Getters
+ * set ERR_INVALID with param = the field's path. Builders that run out of memory mark the root;
+ * json_print then fails.
  */
 #ifndef NEEDLED_JSON_H
 #define NEEDLED_JSON_H
@@ -32,9 +31,13 @@ enum json_kind json_kind_of(const struct json *json);
 const struct json *json_member(const struct json *object, const char *name); /* or NULL */
 size_t json_count(const struct json *array_or_object);
 const struct json *json_at(const struct json *array_or_object, size_t index);
-const char *json_name(const struct json *member);   /* key of an object's member */
-const char *json_text(const struct json *string);   /* NULL if not a string */
-double json_number(const struct json *number);      /* 0 if not a number */
+/* The cheap way through a long array or object: first, then next until NULL. */
+const struct json *json_first(const struct json *array_or_object);
+const struct json *json_next(const struct json *element);
+const char *json_name(const struct json *member); /* key of an object's member */
+const char *json_text(const struct json *string); /* NULL if not a string */
+double json_number(const struct json *number);    /* 0 if not a number */
+bool json_flag(const struct json *flag);          /* false if not a bool */
 
 /* Fields of an object. *ret is written only when the field is there and not null; `required` makes
  * an absent or null field an error. Unrequired and absent: true, *ret untouched. */
