@@ -1,0 +1,46 @@
+/*
+ * datasets: uploads on their way to disk, read as the trainer reads.
+ *
+ * Purpose    A file is streamed under a temporary name, hashed, its lines parsed as they pass
+ *            (daemon/train/dataset.h, the trainer's own code); what no rule set accepts is refused and
+ *            leaves nothing. The rest becomes a file record with its report.
+ * Ownership  upload_open / upload_finish or upload_abort.
+ * Threads    One upload, one thread at a time; different uploads in parallel.
+ * Failure    ERR_INVALID with the first bad lines; upload_problems_json gives them as objects. Disk full
+ *            is ERR_NO_MEMORY; past the size limit ERR_LIMIT.
+ */
+#ifndef NEEDLED_DATASETS_H
+#define NEEDLED_DATASETS_H
+
+#include "daemon/base/error.h"
+
+#include <stddef.h>
+
+struct dataset_report;
+struct file_record;
+struct json;
+struct store;
+struct upload;
+
+MUST_CHECK bool upload_open(const char *state_folder, const char *filename, const char *purpose,
+                            struct upload **ret_upload, struct error *err);
+MUST_CHECK bool upload_append(struct upload *upload, const void *bytes, size_t size,
+                              struct error *err);
+/* Whole on disk, checked, committed. Frees the upload in every case. On refusal *ret_lines (may be
+ * NULL) gets the array of {line, column, field, rule, reason} for the answer, for the caller. */
+MUST_CHECK bool upload_finish(struct upload *upload, struct store *store,
+                              struct file_record *ret_file, struct json **ret_lines,
+                              struct error *err);
+void upload_abort(struct upload *upload); /* leaves nothing; NULL is fine */
+
+/* {line, column, field, rule, reason} of a report's findings, for a job's error and an answer. */
+struct json *report_lines_json(const struct dataset_report *report, bool upload);
+
+/* Path of a stored upload by its id; refuses ids that are not plain letters, digits, - and _. */
+MUST_CHECK bool dataset_path(char *ret_path, size_t capacity, const char *state_folder,
+                             const char *file_id, struct error *err);
+/* The same for a model's adapter file, by the job's id and artifact name. */
+MUST_CHECK bool artifact_path(char *ret_path, size_t capacity, const char *state_folder,
+                              const char *artifact, struct error *err);
+
+#endif

@@ -1,0 +1,47 @@
+/*
+ * devices: what this machine can compute with, and why not more.
+ *
+ * Purpose    Inventory at start from an ordered platform list (NEEDLED_PLATFORMS, else JAX_PLATFORMS where
+ *            "gpu" means any GPU): platform, name, memory, SIMD level, threads, the reason a platform is
+ *            missing.
+ * Ownership  devices_detect fills a caller's struct.
+ * Threads    Read-only after start.
+ * Failure    Unknown or unavailable names are ERR_INVALID and say what is available and why the
+ *            others are not.
+ */
+#ifndef NEEDLED_DEVICES_H
+#define NEEDLED_DEVICES_H
+
+#include "daemon/base/error.h"
+#include "kernels/backend.h"
+
+#define DEVICE_MAX 32
+
+struct device {
+    char id[32]; /* "cpu:0" */
+    enum backend_kind kind;
+    int index, thread_count;
+    struct backend_device description;
+};
+struct missing_platform {
+    char name[16];
+    char reason[256];
+};
+struct devices {
+    struct device items[DEVICE_MAX];
+    size_t count;
+    struct missing_platform missing[BACKEND_KIND_COUNT];
+    size_t missing_count;
+    bool gpu_active;
+};
+
+/* list NULL: the environment, else the default "cuda,cpu" where missing ones are only reported. */
+MUST_CHECK bool devices_detect(const char *list, struct devices *ret_devices, struct error *err);
+/* "auto" or a device or platform name: ERR_INVALID (param "device") with the reason when this machine
+ * has no such device. */
+MUST_CHECK bool devices_check_wanted(const struct devices *devices, const char *wanted,
+                                     struct error *err);
+struct buf;
+void devices_print(const struct devices *devices, struct buf *out); /* the table of --devices */
+
+#endif

@@ -1,0 +1,61 @@
+/*
+ * scheduler: the queue, every change of job state, and the workers.
+ *
+ * Purpose    Takes jobs, has their files checked, gives each to one worker (a thread per device),
+ *            recovers them after a restart. The one owner of job states.
+ * Ownership  scheduler_start / scheduler_stop. The options' strings and devices outlive it.
+ * Threads    All functions may be called from any thread; each answers after its commit.
+ * Failure    As documented at each function; param names the request's field.
+ */
+#ifndef NEEDLED_SCHEDULER_H
+#define NEEDLED_SCHEDULER_H
+
+#include "daemon/base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct devices;
+struct events_feed;
+struct job_record;
+struct json;
+
+struct scheduler_options {
+    const char *state_folder;  /* uploads/, checkpoints/, artifacts/, needled.db */
+    const char *models_folder; /* <base>/base.safetensors, <base>/tokenizer.model */
+    const char *database_path;
+    const struct devices *devices;
+    struct events_feed *feed;
+    size_t memory_limit_bytes; /* per job; 0: what the device has */
+};
+
+struct scheduler;
+
+/* Reads unfinished jobs back: running ones go to queued with an event that says so. */
+MUST_CHECK bool scheduler_start(const struct scheduler_options *options,
+                                struct scheduler **ret_scheduler, struct error *err);
+/* Running jobs drop the unfinished step, checkpoint the last whole one and go back to queued; all
+ * threads end. Within two seconds. NULL is fine. */
+void scheduler_stop(struct scheduler *scheduler);
+
+/* A create request's body (OpenAI's shape): hyper-parameters are checked first, then files, then the
+ * model and the device; the first fault is ERR_INVALID or ERR_NOT_FOUND with param. On success the job
+ * is committed in state validating_files; ret_id holds its id. */
+MUST_CHECK bool scheduler_submit(struct scheduler *scheduler, const struct json *request,
+                                 char *ret_id, size_t id_capacity, struct error *err);
+/* Cancelled is committed before this returns; a second cancel is harmless; a finished job otherwise is
+ * ERR_CONFLICT. */
+MUST_CHECK bool scheduler_cancel(struct scheduler *scheduler, const char *job_id,
+                                 struct error *err);
+
+/* Base models found in the models folder: names into *ret_names (array and texts in one block for the
+ * caller to free()). */
+MUST_CHECK bool scheduler_list_bases(struct scheduler *scheduler, char ***ret_names,
+                                     size_t *ret_count, struct error *err);
+
+/* The inventory with the job that runs on each device, as the JSON of GET /v1/devices. */
+struct json *scheduler_devices_json(struct scheduler *scheduler);
+/* {"status":"ok", ...} of /healthz; *ret_healthy false makes it a 503. */
+struct json *scheduler_health_json(struct scheduler *scheduler, bool *ret_healthy);
+
+#endif
