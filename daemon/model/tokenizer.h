@@ -5,7 +5,8 @@
  * Ownership  tokenizer_open / tokenizer_close.
  * Threads    An open tokenizer may be read by several threads.
  * Failure    A missing or damaged file, a missing marker or a marker whose id disagrees with the
- *            template is named; text must be UTF-8.
+ *            template is named. Text must be UTF-8 (a lone surrogate is not); the flags of the
+ *            model file (dummy prefix, spaces) are the library's business, not ours.
  */
 #ifndef NEEDLED_TOKENIZER_H
 #define NEEDLED_TOKENIZER_H
@@ -33,6 +34,10 @@ size_t tokenizer_piece_count(const struct tokenizer *tokenizer);
 /* Ids of the text, without BOS or EOS, in memory the caller frees with free(). */
 MUST_CHECK bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t size,
                                  uint32_t **ret_ids, size_t *ret_count, struct error *err);
+/* The same for bytes of any kind: what is not UTF-8 becomes U+FFFD, as the library has it. */
+MUST_CHECK bool tokenizer_encode_bytes(const struct tokenizer *tokenizer, const char *bytes,
+                                       size_t size, uint32_t **ret_ids, size_t *ret_count,
+                                       struct error *err);
 /* Text of the ids, NUL-terminated, for the caller to free(). */
 MUST_CHECK bool tokenizer_decode(const struct tokenizer *tokenizer, const uint32_t *ids,
                                  size_t count, char **ret_text, size_t *ret_size,

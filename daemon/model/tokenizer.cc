@@ -1,0 +1,208 @@
+extern "C" {
+#include "daemon/model/tokenizer.h"
+
+#include "daemon/base/file.h"
+#include "daemon/base/utf8.h"
+}
+
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <sentencepiece_processor.h>
+#include <string>
+#include <vector>
+
+struct tokenizer {
+    sentencepiece::SentencePieceProcessor processor;
+};
+
+extern "C" const char *const tokenizer_markers[] = {
+    "<|im_start|>", "<|im_end|>",   "<think>",       "</think>",       "<tools>",   "</tools>",
+    "<tool_call>",  "</tool_call>", "<tool_result>", "</tool_result>", "<context>", "</context>",
+    "<extract>",    "</extract>",   "<schema>",      "</schema>",      nullptr,
+};
+
+namespace
+{
+
+/* The template writes the first of them; the id of marker i is FIRST_MARKER_ID + i. */
+const int FIRST_MARKER_ID = 4;
+const int FIXED_MARKER_COUNT = 10;
+
+bool check_special(const char *name, int found, int wanted, struct error *err)
+{
+    if (found == wanted)
+        return true;
+    return error_set(err, ERR_INVALID, "the %s token has id %d, the model family wants %d", name,
+                     found, wanted);
+}
+
+/* A marker must be one piece with its id, and be found in text: a control piece never is. */
+bool check_marker(const sentencepiece::SentencePieceProcessor &processor, int index,
+                  struct error *err)
+{
+    const char *marker = tokenizer_markers[index];
+    int wanted = FIRST_MARKER_ID + index, found = processor.PieceToId(marker), hits = 0;
+    std::vector<int> ids;
+
+    if (found == processor.unk_id() || processor.IsUnknown(found))
+        return error_set(err, ERR_INVALID, "the marker '%s' is missing", marker);
+    if (found != wanted)
+        return error_set(err, ERR_INVALID, "the marker '%s' has id %d, the model family wants %d",
+                         marker, found, wanted);
+    if (!processor.Encode(marker, &ids).ok())
+        return error_set(err, ERR_CORRUPT, "the marker '%s' cannot be encoded", marker);
+    for (int id : ids)
+        hits += id == wanted;
+    if (hits != 1)
+        return error_set(err, ERR_INVALID, "the marker '%s' is not found in text", marker);
+    return true;
+}
+
+bool check_template(const sentencepiece::SentencePieceProcessor &processor, struct error *err)
+{
+    if (!check_special("padding", processor.pad_id(), TOKEN_PAD, err) ||
+        !check_special("end-of-text", processor.eos_id(), TOKEN_EOS, err) ||
+        !check_special("begin-of-text", processor.bos_id(), TOKEN_BOS, err) ||
+        !check_special("unknown", processor.unk_id(), TOKEN_UNK, err))
+        return false;
+    for (int i = 0; i < FIXED_MARKER_COUNT; i++)
+        if (!check_marker(processor, i, err))
+            return false;
+    return true;
+}
+
+bool load(const char *path, const struct mapping *map, struct tokenizer *tokenizer,
+          struct error *err)
+{
+    std::string bytes(reinterpret_cast<const char *>(map->data), map->size);
+    auto status = tokenizer->processor.LoadFromSerializedProto(bytes);
+
+    if (!status.ok())
+        return error_set(err, ERR_CORRUPT, "tokenizer '%s': not a SentencePiece model (%s)", path,
+                         status.ToString().c_str());
+    if (!check_template(tokenizer->processor, err)) {
+        error_wrap(err, "tokenizer '%s'", path);
+        return false;
+    }
+    return true;
+}
+
+bool encode(const struct tokenizer *tokenizer, const char *bytes, size_t size, uint32_t **ret_ids,
+            size_t *ret_count, struct error *err)
+{
+    std::vector<int> ids;
+    auto status = tokenizer->processor.Encode(std::string_view(size ? bytes : "", size), &ids);
+    uint32_t *copy;
+
+    if (!status.ok())
+        return error_set(err, ERR_INTERNAL, "tokenize: %s", status.ToString().c_str());
+    copy = static_cast<uint32_t *>(std::malloc((ids.size() + 1) * sizeof(*copy)));
+    if (!copy)
+        return error_set(err, ERR_NO_MEMORY, "tokenize: out of memory");
+    for (size_t i = 0; i < ids.size(); i++)
+        copy[i] = static_cast<uint32_t>(ids[i]);
+    *ret_ids = copy;
+    *ret_count = ids.size();
+    return true;
+}
+
+bool decode(const struct tokenizer *tokenizer, const uint32_t *ids, size_t count, char **ret_text,
+            size_t *ret_size, struct error *err)
+{
+    size_t pieces = tokenizer_piece_count(tokenizer);
+    std::vector<int> copy(count);
+    std::string text;
+    char *out;
+
+    for (size_t i = 0; i < count; i++) {
+        if (ids[i] >= pieces)
+            return error_set(err, ERR_INVALID, "token id %u, the tokenizer has %zu", ids[i],
+                             pieces);
+        copy[i] = static_cast<int>(ids[i]);
+    }
+    auto status = tokenizer->processor.Decode(copy, &text);
+    if (!status.ok())
+        return error_set(err, ERR_INTERNAL, "decode: %s", status.ToString().c_str());
+    out = static_cast<char *>(std::malloc(text.size() + 1));
+    if (!out)
+        return error_set(err, ERR_NO_MEMORY, "decode: out of memory");
+    std::memcpy(out, text.c_str(), text.size() + 1);
+    *ret_text = out;
+    *ret_size = text.size();
+    return true;
+}
+
+/* Runs the body and turns what it throws into an error: nothing of C++ gets out. */
+template <typename Body> bool guarded(struct error *err, Body body)
+{
+    try {
+        return body();
+    } catch (const std::bad_alloc &) {
+        return error_set(err, ERR_NO_MEMORY, "tokenizer: out of memory");
+    } catch (const std::exception &fault) {
+        return error_set(err, ERR_CORRUPT, "tokenizer: %s", fault.what());
+    } catch (...) {
+        return error_set(err, ERR_INTERNAL, "tokenizer: the library failed");
+    }
+}
+
+} // namespace
+
+extern "C" bool tokenizer_open(const char *path, struct tokenizer **ret_tokenizer,
+                               struct error *err)
+{
+    struct mapping map = {nullptr, 0, -1};
+    struct tokenizer *tokenizer = nullptr;
+    bool ok;
+
+    if (!mapping_open(&map, path, err)) {
+        error_wrap(err, "tokenizer");
+        return false;
+    }
+    ok = guarded(err, [&] {
+        tokenizer = new struct tokenizer;
+        return load(path, &map, tokenizer, err);
+    });
+    mapping_close(&map);
+    if (!ok) {
+        tokenizer_close(tokenizer);
+        return false;
+    }
+    *ret_tokenizer = tokenizer;
+    return true;
+}
+
+extern "C" void tokenizer_close(struct tokenizer *tokenizer)
+{
+    delete tokenizer;
+}
+
+extern "C" size_t tokenizer_piece_count(const struct tokenizer *tokenizer)
+{
+    return static_cast<size_t>(tokenizer->processor.GetPieceSize());
+}
+
+extern "C" bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t size,
+                                 uint32_t **ret_ids, size_t *ret_count, struct error *err)
+{
+    size_t fault = utf8_find_fault(text, size);
+
+    if (fault < size)
+        return error_set(err, ERR_INVALID, "tokenize: not UTF-8 at byte %zu", fault);
+    return tokenizer_encode_bytes(tokenizer, text, size, ret_ids, ret_count, err);
+}
+
+extern "C" bool tokenizer_encode_bytes(const struct tokenizer *tokenizer, const char *bytes,
+                                       size_t size, uint32_t **ret_ids, size_t *ret_count,
+                                       struct error *err)
+{
+    return guarded(err, [&] { return encode(tokenizer, bytes, size, ret_ids, ret_count, err); });
+}
+
+extern "C" bool tokenizer_decode(const struct tokenizer *tokenizer, const uint32_t *ids,
+                                 size_t count, char **ret_text, size_t *ret_size, struct error *err)
+{
+    return guarded(err, [&] { return decode(tokenizer, ids, count, ret_text, ret_size, err); });
+}
