@@ -45,8 +45,8 @@ int backend_device_count(enum backend_kind kind, char *ret_reason, size_t reason
 enum backend_status backend_describe(enum backend_kind kind, int device_index,
                                      struct backend_device *ret_device);
 
-/* The cpu backend checks its matrix products against plain loops first (odd sizes, K = 0, beta = 0):
- * BACKEND_CHECK_FAILED with the reason when they differ. */
+/* The cpu backend checks its matrix products against plain loops first (odd sizes, K = 0, beta =
+ * 0): BACKEND_CHECK_FAILED with the reason when they differ. */
 enum backend_status backend_open(enum backend_kind kind, const struct backend_options *options,
                                  struct backend **ret_backend, char *ret_reason,
                                  size_t reason_size);

@@ -1,17 +1,16 @@
 /*
  * ops: every operation a backend must have, in one list.
  *
- * Purpose    OPS(OP) names each op with its parameters; backend.h makes the call and the table out of
- *            it, each backend its entry: an op without an implementation does not compile.
- * Ownership  Ops own nothing. Pointers are device addresses from backend_alloc unless a struct says
- *            host; structs themselves are host memory, read during the call.
- * Threads    See backend.h.
- * Failure    None: shapes are asserted, device faults are kept and reported by backend_sync.
+ * Purpose    OPS(OP) names each op with its parameters; backend.h makes the call and the table out
+ * of it, each backend its entry: an op without an implementation does not compile. Ownership  Ops
+ * own nothing. Pointers are device addresses from backend_alloc unless a struct says host; structs
+ * themselves are host memory, read during the call. Threads    See backend.h. Failure    None:
+ * shapes are asserted, device faults are kept and reported by backend_sync.
  *
- * Notation   N rows (tokens of a micro-batch), D model width, H heads, G key/value heads, C head size
- *            of q and k, V head size of v, n lanes. Arrays are float32, row-major, dense.
- *            "=" sets, "+=" accumulates. Gradients of weights are "+=" and may be NULL (not wanted).
- *            The formula of each op stands at the top of kernels/ref/<op>.c.
+ * Notation   N rows (tokens of a micro-batch), D model width, H heads, G key/value heads, C head
+ * size of q and k, V head size of v, n lanes. Arrays are float32, row-major, dense.
+ *            "=" sets, "+=" accumulates. Gradients of weights are "+=" and may be NULL (not
+ * wanted). The formula of each op stands at the top of kernels/ref/<op>.c.
  */
 #ifndef NEEDLED_OPS_H
 #define NEEDLED_OPS_H
@@ -74,7 +73,8 @@ struct attention {
     float scale;   /* 1 / sqrt(qk_size) */
 };
 
-/* Width D is padded to P, the next power of two; P = a * b. Ranks and factors as in ref/monarch.c. */
+/* Width D is padded to P, the next power of two; P = a * b. Ranks and factors as in ref/monarch.c.
+ */
 struct monarch {
     size_t D, P, a, b, rank;
     const float *w1a, *w1b, *w2a, *w2b, *w3a, *w3b; /* [a,a] and [b,b] */
@@ -99,7 +99,8 @@ struct hyper_gradients { /* all NULL, or all set; += */
 };
 
 struct adamw {
-    float learning_rate, beta1, beta2, epsilon, weight_decay;
+    float learning_rate, epsilon, weight_decay;
+    double beta1, beta2;            /* double: 1 - 0.999f is not 0.001f */
     float correction1, correction2; /* 1 - beta^t */
     float gradient_divisor;         /* the clipped norm, or 1 */
 };

@@ -1,0 +1,174 @@
+#include "kernels/backend.h"
+
+#include "kernels/check.h"
+#include "kernels/host.h"
+#include "kernels/table.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const names[] = {"ref", "cpu", "cuda"};
+static_assert(sizeof(names) / sizeof(names[0]) == BACKEND_KIND_COUNT, "a name for each kind");
+
+static const char not_built[] = "not built into this binary";
+
+const char *backend_name(enum backend_kind kind)
+{
+    assert(kind < BACKEND_KIND_COUNT);
+    return names[kind];
+}
+
+int backend_device_count(enum backend_kind kind, char *ret_reason, size_t reason_size)
+{
+    switch (kind) {
+    case BACKEND_REF:
+    case BACKEND_CPU:
+        return 1;
+    case BACKEND_CUDA:
+    case BACKEND_KIND_COUNT:
+        break;
+    }
+    snprintf(ret_reason, reason_size, "%s", not_built);
+    return 0;
+}
+
+enum backend_status backend_describe(enum backend_kind kind, int device_index,
+                                     struct backend_device *ret_device)
+{
+    if (device_index != 0)
+        return BACKEND_ABSENT;
+    switch (kind) {
+    case BACKEND_REF:
+        host_describe(ret_device);
+        snprintf(ret_device->detail, sizeof(ret_device->detail), "plain loops, one thread");
+        return BACKEND_OK;
+    case BACKEND_CPU:
+        cpu_describe(ret_device);
+        return BACKEND_OK;
+    case BACKEND_CUDA:
+    case BACKEND_KIND_COUNT:
+        break;
+    }
+    return BACKEND_ABSENT;
+}
+
+enum backend_status backend_open(enum backend_kind kind, const struct backend_options *options,
+                                 struct backend **ret_backend, char *ret_reason, size_t reason_size)
+{
+    assert(options->thread_count >= 1);
+    if (backend_device_count(kind, ret_reason, reason_size) == 0)
+        return BACKEND_ABSENT;
+    if (options->device_index != 0) {
+        snprintf(ret_reason, reason_size, "no device %d: %s has one, number 0",
+                 options->device_index, backend_name(kind));
+        return BACKEND_ABSENT;
+    }
+    if (kind == BACKEND_REF)
+        return ref_open(options, ret_backend, ret_reason, reason_size);
+    return cpu_open(options, ret_backend, ret_reason, reason_size);
+}
+
+void backend_close(struct backend *be)
+{
+    if (!be)
+        return;
+    assert(be->allocated_bytes == 0); /* memory is freed first */
+    be->table->close(be);
+}
+
+void backend_set_fault(struct backend *be, enum backend_status status, const char *format, ...)
+{
+    va_list arguments;
+
+    assert(status != BACKEND_OK);
+    if (be->status != BACKEND_OK)
+        return; /* the first fault is the one that explains */
+    be->status = status;
+    va_start(arguments, format);
+    vsnprintf(be->fault, sizeof(be->fault), format, arguments);
+    va_end(arguments);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static uint64_t free_bytes(const struct backend *be)
+{
+    struct backend_device device = {0};
+
+    (void)backend_describe(be->kind, 0, &device); /* unknown: 0 */
+    return device.memory_free_bytes;
+}
+
+void *backend_alloc(struct backend *be, size_t size_bytes)
+{
+    if (be->status != BACKEND_OK)
+        return NULL;
+
+    void *memory = be->table->alloc(be, size_bytes);
+    if (!memory)
+        backend_set_fault(be, BACKEND_NO_MEMORY, "out of memory: %zu bytes needed, %llu free",
+                          size_bytes, (unsigned long long)free_bytes(be));
+    return memory;
+}
+
+void backend_free(struct backend *be, void *memory)
+{
+    be->table->free(be, memory); /* after a fault too */
+}
+
+void backend_upload(struct backend *be, void *target, const void *host_source, size_t size_bytes)
+{
+    if (be->status == BACKEND_OK && size_bytes > 0)
+        be->table->upload(be, target, host_source, size_bytes);
+}
+
+void backend_download(struct backend *be, void *host_target, const void *source, size_t size_bytes)
+{
+    if (be->status == BACKEND_OK && size_bytes > 0)
+        be->table->download(be, host_target, source, size_bytes);
+}
+
+void backend_copy(struct backend *be, void *target, const void *source, size_t size_bytes)
+{
+    if (be->status == BACKEND_OK && size_bytes > 0)
+        be->table->copy(be, target, source, size_bytes);
+}
+
+void backend_zero(struct backend *be, void *target, size_t size_bytes)
+{
+    if (be->status == BACKEND_OK && size_bytes > 0)
+        be->table->zero(be, target, size_bytes);
+}
+
+enum backend_status backend_sync(struct backend *be)
+{
+    if (be->status == BACKEND_OK)
+        be->table->sync(be);
+    return be->status;
+}
+
+const char *backend_fault(const struct backend *be)
+{
+    return be->fault;
+}
+
+size_t backend_allocated_bytes(const struct backend *be)
+{
+    return be->allocated_bytes;
+}
+
+/* ---- ops: nothing after a fault, shapes checked, then the backend's own ---------------------- */
+
+#define OP_DISPATCH(name, parameters, arguments)                                                   \
+    OP_DISPATCH_(name, arguments, (be, OP_STRIP arguments), OP_STRIP parameters)
+#define OP_DISPATCH_(name, arguments, with_backend, ...)                                           \
+    void backend_##name(struct backend *be, __VA_ARGS__)                                           \
+    {                                                                                              \
+        if (be->status != BACKEND_OK)                                                              \
+            return;                                                                                \
+        check_##name arguments;                                                                    \
+        be->table->name with_backend;                                                              \
+    }
+OPS(OP_DISPATCH)
