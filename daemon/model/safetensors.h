@@ -45,6 +45,9 @@ struct tensor {
     size_t size_bytes;
 };
 
+const char *tensor_type_name(enum tensor_type type); /* "F32", ... */
+size_t tensor_type_size(enum tensor_type type);      /* bytes of an element */
+
 struct safetensors;
 
 MUST_CHECK bool safetensors_open(const char *path, struct safetensors **ret_file,
