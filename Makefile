@@ -3,6 +3,8 @@
 BUILD    ?= release
 OUT      ?= build/$(BUILD)
 JOBS     ?= $(shell nproc)
+V        ?=
+Q        := $(if $(V),,@)
 DEB_DEPS := build-essential pkg-config libmicrohttpd-dev libcjson-dev libopenblas-dev libsqlite3-dev \
             libsentencepiece-dev libcurl4-openssl-dev nettle-dev libcmocka-dev curl
 PKGS     := libmicrohttpd libcjson openblas sqlite3 sentencepiece libcurl nettle
@@ -26,7 +28,7 @@ FLAGS_tsan    := -O1 -fsanitize=thread
 
 # ---- lists: a room is a folder of sources and becomes one archive; later rooms use earlier ones ----
 
-ROOMS       := base kernels model train store sched api
+ROOMS       := base kernels model train store sched api client
 SRC_base    := $(wildcard daemon/base/*.c)
 SRC_kernels := $(wildcard kernels/*.c kernels/ref/*.c kernels/cpu/*.c)
 SRC_model   := $(wildcard daemon/model/*.c daemon/model/*.cc)
@@ -34,7 +36,7 @@ SRC_train   := $(wildcard daemon/train/*.c)
 SRC_store   := $(wildcard store/*.c)
 SRC_sched   := $(wildcard daemon/sched/*.c)
 SRC_api     := $(wildcard api/*.c)
-SRC_client  := $(wildcard client/*.c)
+SRC_client  := $(filter-out client/needlectl.c,$(wildcard client/*.c))
 SRC_main    := daemon/main.c daemon/config.c
 SRC_support := $(wildcard tests/support/*.c)
 
@@ -48,7 +50,7 @@ NEEDS_train   := train model kernels base
 NEEDS_store   := store base
 NEEDS_sched   := sched store train model kernels base
 NEEDS_api     := api sched store train model kernels base
-NEEDS_client  := base
+NEEDS_client  := client
 NEEDS_end     := api sched store train model kernels base
 
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
@@ -109,38 +111,43 @@ clean: ## remove every output
 
 $(OUT)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
+	@$(if $(V),,echo "  CC    $<")
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 
 $(OUT)/%.o: %.cc
 	@mkdir -p $(@D)
-	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c $< -o $@
+	@$(if $(V),,echo "  CXX   $<")
+	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c $< -o $@
 
 $(OUT)/%_avx2.o: CFLAGS += -mavx2 -mfma
 
 define room_rule
 $(OUT)/lib$(1).a: $(call object,$(SRC_$(1)))
 	@rm -f $$@
-	ar rcs $$@ $$^
+	$(Q)ar rcs $$@ $$^
 endef
 $(foreach room,$(ROOMS),$(eval $(call room_rule,$(room))))
 
 $(OUT)/needled: $(call object,$(SRC_main)) $(call archive,$(NEEDS_end))
-	$(CC) $(LDFLAGS) $^ $(LIBS_ALL) -o $@
+	@$(if $(V),,echo "  LINK  $@")
+	$(Q)$(CC) $(LDFLAGS) $^ $(LIBS_ALL) -o $@
 
-$(OUT)/needlectl: $(call object,$(SRC_client)) $(call archive,base)
-	$(CC) $(LDFLAGS) $^ $(LIBS_ALL) -o $@
+$(OUT)/needlectl: $(OUT)/client/needlectl.o $(call archive,client)
+	@$(if $(V),,echo "  LINK  $@")
+	$(Q)$(CC) $(LDFLAGS) $^ $(LIBS_ALL) -o $@
 
 # A unit test is named test_<room>_<module>.c and is linked with that room and the rooms below it.
 define unit_rule
 $(OUT)/tests/test_$(1)_%: $(OUT)/tests/unit/test_$(1)_%.o $(call object,$(SRC_support)) \
                           $(call archive,$(NEEDS_$(1)))
 	@mkdir -p $$(@D)
-	$(CC) $(LDFLAGS) $$^ $(LIBS_ALL) -lcmocka -o $$@
+	@$(if $(V),,echo "  LINK  $$@")
+	$(Q)$(CC) $(LDFLAGS) $$^ $(LIBS_ALL) -lcmocka -o $$@
 endef
-$(foreach room,$(ROOMS) client,$(eval $(call unit_rule,$(room))))
+$(foreach room,$(ROOMS),$(eval $(call unit_rule,$(room))))
 
 $(OUT)/tests/make_lines: $(OUT)/tests/support/lines/make_lines.o
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) $^ -o $@
+	$(Q)$(CC) $(LDFLAGS) $^ -o $@
 
 -include $(shell find $(OUT) -name '*.d' 2>/dev/null)

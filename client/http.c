@@ -1,0 +1,327 @@
+#include "client/http.h"
+
+#include <cjson/cJSON.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ANSWER_MAX_BYTES ((size_t)64 << 20)
+#define CONNECT_TIMEOUT_S 5L
+#define SILENCE_LIMIT_S 60L /* a stream sends a comment every 15 s */
+
+struct http {
+    CURL *curl;
+    char base[512];
+    char *socket_path;   /* NULL: TCP */
+    char *authorization; /* header line, NULL: none */
+    char error[1024];
+    long status;
+};
+
+struct answer {
+    char *data;
+    size_t size;
+    bool too_large;
+};
+
+struct stream {
+    http_take_fn *take;
+    void *context;
+    bool stopped;
+    CURL *curl;
+    struct answer refusal; /* the body of an answer that is no stream */
+};
+
+struct http *http_open(const char *url, const char *key)
+{
+    struct http *http = calloc(1, sizeof(*http));
+    size_t length;
+
+    if (http == NULL)
+        return NULL;
+    http->curl = curl_easy_init();
+    if (strncmp(url, "unix:", 5) == 0) {
+        http->socket_path = strdup(url + 5);
+        (void)snprintf(http->base, sizeof(http->base), "http://localhost");
+    } else {
+        (void)snprintf(http->base, sizeof(http->base), "%s", url);
+    }
+    length = strlen(http->base);
+    while (length > 0 && http->base[length - 1] == '/')
+        http->base[--length] = '\0';
+    if (length > 3 && strcmp(http->base + length - 3, "/v1") == 0)
+        http->base[length - 3] = '\0'; /* as the other clients want it written */
+    if (key != NULL && key[0] != '\0' &&
+        asprintf(&http->authorization, "Authorization: Bearer %s", key) < 0)
+        http->authorization = NULL;
+    if (http->curl == NULL || (strncmp(url, "unix:", 5) == 0 && http->socket_path == NULL)) {
+        http_close(http);
+        return NULL;
+    }
+    return http;
+}
+
+void http_close(struct http *http)
+{
+    if (http == NULL)
+        return;
+    curl_easy_cleanup(http->curl);
+    free(http->socket_path);
+    free(http->authorization);
+    free(http);
+}
+
+const char *http_error(const struct http *http)
+{
+    return http->error;
+}
+
+long http_status(const struct http *http)
+{
+    return http->status;
+}
+
+static size_t collect(char *bytes, size_t one, size_t count, void *context)
+{
+    struct answer *answer = context;
+    size_t size = one * count;
+    char *grown;
+
+    if (size > ANSWER_MAX_BYTES - answer->size) {
+        answer->too_large = true;
+        return 0;
+    }
+    grown = realloc(answer->data, answer->size + size + 1);
+    if (grown == NULL)
+        return 0;
+    memcpy(grown + answer->size, bytes, size);
+    answer->data = grown;
+    answer->size += size;
+    answer->data[answer->size] = '\0';
+    return size;
+}
+
+/* Everything a request of ours has in common; returns its headers for curl_slist_free_all. */
+static struct curl_slist *prepare(struct http *http, const char *path, const char *more_header)
+{
+    struct curl_slist *headers = NULL;
+    char url[2048];
+
+    curl_easy_reset(http->curl);
+    (void)snprintf(url, sizeof(url), "%s%s", http->base, path);
+    (void)curl_easy_setopt(http->curl, CURLOPT_URL, url);
+    if (http->socket_path != NULL)
+        (void)curl_easy_setopt(http->curl, CURLOPT_UNIX_SOCKET_PATH, http->socket_path);
+    (void)curl_easy_setopt(http->curl, CURLOPT_CONNECTTIMEOUT, CONNECT_TIMEOUT_S);
+    (void)curl_easy_setopt(http->curl, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(http->curl, CURLOPT_USERAGENT, "needlectl/" NEEDLED_VERSION);
+    (void)curl_easy_setopt(http->curl, CURLOPT_NOPROXY, "localhost,127.0.0.1,::1");
+    if (http->authorization != NULL)
+        headers = curl_slist_append(headers, http->authorization);
+    if (more_header != NULL)
+        headers = curl_slist_append(headers, more_header);
+    (void)curl_easy_setopt(http->curl, CURLOPT_HTTPHEADER, headers);
+    http->error[0] = '\0';
+    http->status = 0;
+    return headers;
+}
+
+static void tell_transport(struct http *http, CURLcode code)
+{
+    if (code == CURLE_COULDNT_CONNECT)
+        (void)snprintf(http->error, sizeof(http->error),
+                       "no daemon answers at %s (is needled running?)",
+                       http->socket_path != NULL ? http->socket_path : http->base);
+    else
+        (void)snprintf(http->error, sizeof(http->error), "%s: %s", http->base,
+                       curl_easy_strerror(code));
+}
+
+/* The server's own words for a refusal, with the first bad lines below it. */
+static void tell_refusal(struct http *http, const char *body)
+{
+    cJSON *json = body != NULL ? cJSON_Parse(body) : NULL;
+    const cJSON *error = cJSON_GetObjectItemCaseSensitive(json, "error");
+    const cJSON *message = cJSON_GetObjectItemCaseSensitive(error, "message");
+    const cJSON *param = cJSON_GetObjectItemCaseSensitive(error, "param");
+
+    if (cJSON_IsString(message))
+        (void)snprintf(http->error, sizeof(http->error), "%s%s%s%s", message->valuestring,
+                       cJSON_IsString(param) ? " (" : "",
+                       cJSON_IsString(param) ? param->valuestring : "",
+                       cJSON_IsString(param) ? ")" : "");
+    else
+        (void)snprintf(http->error, sizeof(http->error), "%s answered with status %ld", http->base,
+                       http->status);
+    cJSON_Delete(json);
+}
+
+/* Sends what was prepared and reads a JSON answer. */
+static bool perform_json(struct http *http, cJSON **ret_json)
+{
+    struct answer answer = {0};
+    cJSON *json = NULL;
+    bool ok = false;
+    CURLcode code;
+
+    (void)curl_easy_setopt(http->curl, CURLOPT_WRITEFUNCTION, collect);
+    (void)curl_easy_setopt(http->curl, CURLOPT_WRITEDATA, &answer);
+    code = curl_easy_perform(http->curl);
+    (void)curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &http->status);
+    if (code != CURLE_OK && http->status < 400) {
+        tell_transport(http, code);
+        goto out;
+    }
+    if (http->status < 200 || http->status > 299) {
+        tell_refusal(http, answer.data);
+        goto out;
+    }
+    json = cJSON_ParseWithLength(answer.data != NULL ? answer.data : "", answer.size);
+    if (json == NULL) {
+        (void)snprintf(http->error, sizeof(http->error), "%s: the answer is not JSON", http->base);
+        goto out;
+    }
+    *ret_json = json;
+    ok = true;
+out:
+    free(answer.data);
+    return ok;
+}
+
+bool http_call(struct http *http, const char *path, const char *body, cJSON **ret_json)
+{
+    struct curl_slist *headers =
+        prepare(http, path, body != NULL ? "Content-Type: application/json" : NULL);
+    bool ok;
+
+    if (body != NULL) {
+        (void)curl_easy_setopt(http->curl, CURLOPT_POSTFIELDS, body);
+        (void)curl_easy_setopt(http->curl, CURLOPT_POSTFIELDSIZE, (long)strlen(body));
+    }
+    ok = perform_json(http, ret_json);
+    curl_slist_free_all(headers);
+    return ok;
+}
+
+bool http_upload(struct http *http, const char *file_path, cJSON **ret_json)
+{
+    struct curl_slist *headers = prepare(http, "/v1/files", NULL);
+    curl_mime *form = curl_mime_init(http->curl);
+    curl_mimepart *part;
+    bool ok = false;
+
+    part = curl_mime_addpart(form);
+    (void)curl_mime_name(part, "purpose");
+    (void)curl_mime_data(part, "fine-tune", CURL_ZERO_TERMINATED);
+    part = curl_mime_addpart(form);
+    (void)curl_mime_name(part, "file");
+    if (access(file_path, R_OK) != 0) {
+        (void)snprintf(http->error, sizeof(http->error), "'%s': %s", file_path, strerror(errno));
+        goto out;
+    }
+    (void)curl_mime_filedata(part, file_path);
+    (void)curl_easy_setopt(http->curl, CURLOPT_MIMEPOST, form);
+    ok = perform_json(http, ret_json);
+out:
+    curl_mime_free(form);
+    curl_slist_free_all(headers);
+    return ok;
+}
+
+bool http_download(struct http *http, const char *path, const char *target_path, uint64_t *ret_size)
+{
+    struct curl_slist *headers = prepare(http, path, NULL);
+    char temporary[4096];
+    FILE *file = NULL;
+    curl_off_t size = 0;
+    CURLcode code;
+    bool ok = false;
+
+    (void)snprintf(temporary, sizeof(temporary), "%s.part", target_path);
+    file = fopen(temporary, "wb");
+    if (file == NULL) {
+        (void)snprintf(http->error, sizeof(http->error), "'%s': %s", temporary, strerror(errno));
+        goto out;
+    }
+    (void)curl_easy_setopt(http->curl, CURLOPT_WRITEDATA, file);
+    (void)curl_easy_setopt(http->curl, CURLOPT_FAILONERROR, 1L);
+    code = curl_easy_perform(http->curl);
+    (void)curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &http->status);
+    (void)curl_easy_getinfo(http->curl, CURLINFO_SIZE_DOWNLOAD_T, &size);
+    if (fclose(file) != 0 && code == CURLE_OK)
+        code = CURLE_WRITE_ERROR;
+    file = NULL;
+    if (code != CURLE_OK) {
+        if (http->status == 404)
+            (void)snprintf(http->error, sizeof(http->error), "no such model");
+        else
+            tell_transport(http, code);
+        (void)unlink(temporary);
+        goto out;
+    }
+    if (rename(temporary, target_path) != 0) {
+        (void)snprintf(http->error, sizeof(http->error), "'%s': %s", target_path, strerror(errno));
+        goto out;
+    }
+    if (ret_size != NULL)
+        *ret_size = (uint64_t)size;
+    ok = true;
+out:
+    curl_slist_free_all(headers);
+    return ok;
+}
+
+static size_t pass_on(char *bytes, size_t one, size_t count, void *context)
+{
+    struct stream *stream = context;
+    long status = 0;
+
+    (void)curl_easy_getinfo(stream->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (status != 200)
+        return collect(bytes, one, count, &stream->refusal);
+    if (!stream->take(stream->context, bytes, one * count)) {
+        stream->stopped = true;
+        return 0;
+    }
+    return one * count;
+}
+
+bool http_stream(struct http *http, const char *path, const char *last_id, http_take_fn *take,
+                 void *context)
+{
+    struct stream stream = {.take = take, .context = context, .curl = http->curl};
+    char header[128];
+    struct curl_slist *headers;
+    CURLcode code;
+    bool ok = false;
+
+    (void)snprintf(header, sizeof(header), "Last-Event-ID: %s", last_id);
+    headers = prepare(http, path, last_id[0] != '\0' ? header : NULL);
+    (void)curl_easy_setopt(http->curl, CURLOPT_WRITEFUNCTION, pass_on);
+    (void)curl_easy_setopt(http->curl, CURLOPT_WRITEDATA, &stream);
+    (void)curl_easy_setopt(http->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    (void)curl_easy_setopt(http->curl, CURLOPT_LOW_SPEED_TIME, SILENCE_LIMIT_S);
+    code = curl_easy_perform(http->curl);
+    (void)curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &http->status);
+    if (http->status >= 400)
+        tell_refusal(http, stream.refusal.data);
+    else if (code != CURLE_OK && !stream.stopped)
+        tell_transport(http, code);
+    else
+        ok = true;
+    free(stream.refusal.data);
+    curl_slist_free_all(headers);
+    return ok;
+}
+
+char *http_escape(struct http *http, const char *segment)
+{
+    char *escaped = curl_easy_escape(http->curl, segment, 0);
+    char *copy = escaped != NULL ? strdup(escaped) : NULL;
+
+    curl_free(escaped);
+    return copy;
+}

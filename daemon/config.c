@@ -1,0 +1,284 @@
+#include "daemon/config.h"
+
+#include "daemon/base/file.h"
+#include "daemon/base/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY_FILE_BYTES ((size_t)4096)
+
+const char config_usage[] =
+    "usage: needled [options]\n"
+    "\n"
+    "  --config FILE       settings as a JSON object; the options below win over it\n"
+    "  --state-dir DIR     database, uploads, checkpoints, artifacts\n"
+    "                      (default: $XDG_STATE_HOME/needled or ~/.local/state/needled)\n"
+    "  --models-dir DIR    base models, a folder each (default: models in the state dir)\n"
+    "  --listen ADDR:PORT  default 127.0.0.1:7733; another address needs an API key\n"
+    "  --platforms LIST    ordered, e.g. cuda,cpu (default: $NEEDLED_PLATFORMS, else cuda,cpu)\n"
+    "  --check-config      read the settings, say what they are, exit\n"
+    "  --devices           show what this machine can compute with, exit\n"
+    "  --version, --help\n"
+    "\n"
+    "keys of the settings file: state_dir models_dir socket_path listen platforms public_url\n"
+    "allowed_hosts api_key_file log_level memory_limit_mb upload_limit_mb\n";
+
+static bool copy_text(char *target, size_t capacity, const char *key, const char *text,
+                      struct error *err)
+{
+    int length = snprintf(target, capacity, "%s", text);
+
+    if (length < 0 || (size_t)length >= capacity)
+        return error_set_param(err, ERR_INVALID, key, "'%s' is longer than %zu bytes", key,
+                               capacity - 1);
+    return true;
+}
+
+/* The file's first line, without the line end, becomes the key. */
+static bool read_api_key(struct config *config, const char *path, struct error *err)
+{
+    struct mapping map = MAPPING_NONE;
+    size_t size = 0;
+    bool ok = false;
+
+    if (!mapping_open(&map, path, err)) {
+        error_wrap(err, "read the API key");
+        goto out;
+    }
+    while (size < map.size && map.data[size] != '\n' && map.data[size] != '\r')
+        size++;
+    if (size == 0 || size >= sizeof(config->api_key) || map.size > KEY_FILE_BYTES) {
+        error_set_param(err, ERR_INVALID, "api_key_file",
+                        "'%s' must hold a key of 1 to %zu bytes on its first line", path,
+                        sizeof(config->api_key) - 1);
+        goto out;
+    }
+    memcpy(config->api_key, map.data, size);
+    config->api_key[size] = '\0';
+    ok = true;
+out:
+    mapping_close(&map);
+    return ok;
+}
+
+static bool default_folders(struct config *config, struct error *err)
+{
+    const char *given = getenv("STATE_DIRECTORY");
+    const char *base = getenv("XDG_STATE_HOME");
+    const char *home = getenv("HOME");
+    char text[LIMIT_PATH_BYTES];
+
+    if (given != NULL && given[0] != '\0')
+        return copy_text(config->state_dir, sizeof(config->state_dir), "state_dir", given, err);
+    if (base != NULL && base[0] == '/') {
+        (void)snprintf(text, sizeof(text), "%s/needled", base);
+    } else if (home != NULL && home[0] == '/') {
+        (void)snprintf(text, sizeof(text), "%s/.local/state/needled", home);
+    } else {
+        return error_set_param(err, ERR_INVALID, "state_dir",
+                               "neither XDG_STATE_HOME nor HOME is set: give --state-dir");
+    }
+    return copy_text(config->state_dir, sizeof(config->state_dir), "state_dir", text, err);
+}
+
+static bool read_level(const char *name, enum log_level *ret_level, struct error *err)
+{
+    static const char *const names[] = {"debug", "info", "warn", "error"};
+
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *ret_level = (enum log_level)i;
+            return true;
+        }
+    }
+    return error_set_param(err, ERR_INVALID, "log_level",
+                           "log_level '%s' is none of debug, info, warn, error", name);
+}
+
+static bool read_limits(struct config *config, const struct json *json, struct error *err)
+{
+    int64_t memory_mb = 0;
+    int64_t upload_mb = (int64_t)(LIMIT_UPLOAD_BYTES >> 20);
+
+    if (!json_get_int(json, "memory_limit_mb", false, 0, 1 << 24, &memory_mb, err) ||
+        !json_get_int(json, "upload_limit_mb", false, 1, 1 << 24, &upload_mb, err))
+        return false;
+    config->memory_limit_bytes = (size_t)memory_mb << 20;
+    config->upload_limit_bytes = (size_t)upload_mb << 20;
+    return true;
+}
+
+static bool read_settings(struct config *config, const struct json *json, struct error *err)
+{
+    static const char *const known[] = {"state_dir",       "models_dir",      "socket_path",
+                                        "listen",          "platforms",       "public_url",
+                                        "allowed_hosts",   "api_key_file",    "log_level",
+                                        "memory_limit_mb", "upload_limit_mb", NULL};
+    const struct {
+        const char *key;
+        char *target;
+        size_t capacity;
+    } texts[] = {
+        {"state_dir", config->state_dir, sizeof(config->state_dir)},
+        {"models_dir", config->models_dir, sizeof(config->models_dir)},
+        {"socket_path", config->socket_path, sizeof(config->socket_path)},
+        {"listen", config->listen, sizeof(config->listen)},
+        {"platforms", config->platforms, sizeof(config->platforms)},
+        {"public_url", config->public_url, sizeof(config->public_url)},
+        {"allowed_hosts", config->allowed_hosts, sizeof(config->allowed_hosts)},
+    };
+    const char *key_file = NULL;
+    const char *level = NULL;
+
+    if (json_kind_of(json) != JSON_OBJECT)
+        return error_set(err, ERR_INVALID, "the settings must be one JSON object");
+    if (!json_only_fields(json, known, err))
+        return false;
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        const char *text = NULL;
+
+        if (!json_get_string(json, texts[i].key, false, &text, err))
+            return false;
+        if (text != NULL && !copy_text(texts[i].target, texts[i].capacity, texts[i].key, text, err))
+            return false;
+    }
+    if (!json_get_string(json, "log_level", false, &level, err) ||
+        !json_get_string(json, "api_key_file", false, &key_file, err))
+        return false;
+    if (level != NULL && !read_level(level, &config->log_level, err))
+        return false;
+    if (key_file != NULL && !read_api_key(config, key_file, err))
+        return false;
+    return read_limits(config, json, err);
+}
+
+static bool read_file(struct config *config, const char *path, struct error *err)
+{
+    struct mapping map = MAPPING_NONE;
+    struct json *json = NULL;
+    bool ok = false;
+
+    if (!mapping_open(&map, path, err))
+        goto out;
+    if (!json_parse((const char *)map.data, map.size, &json, err) ||
+        !read_settings(config, json, err)) {
+        error_wrap(err, "settings '%s'", path);
+        goto out;
+    }
+    ok = true;
+out:
+    json_free(json);
+    mapping_close(&map);
+    return ok;
+}
+
+/* Options without a value. */
+static bool read_flag(const char *name, enum config_action *action)
+{
+    static const struct {
+        const char *name;
+        enum config_action action;
+    } flags[] = {
+        {"--check-config", CONFIG_CHECK},
+        {"--devices", CONFIG_DEVICES},
+        {"--version", CONFIG_VERSION},
+        {"--help", CONFIG_HELP},
+        {"-h", CONFIG_HELP},
+    };
+
+    for (size_t i = 0; i < COUNT_OF(flags); i++) {
+        if (strcmp(name, flags[i].name) == 0) {
+            *action = flags[i].action;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Options with a value; `config_pass` takes --config alone, the other pass everything else, so that
+ * the command line wins over the file wherever --config stands. */
+static bool read_arguments(struct config *config, int count, char **arguments, bool config_pass,
+                           struct error *err)
+{
+    const struct {
+        const char *name, *key;
+        char *target;
+        size_t capacity;
+    } options[] = {
+        {"--state-dir", "state_dir", config->state_dir, sizeof(config->state_dir)},
+        {"--models-dir", "models_dir", config->models_dir, sizeof(config->models_dir)},
+        {"--listen", "listen", config->listen, sizeof(config->listen)},
+        {"--platforms", "platforms", config->platforms, sizeof(config->platforms)},
+    };
+
+    for (int i = 1; i < count; i++) {
+        size_t option = 0;
+
+        if (read_flag(arguments[i], &config->action))
+            continue;
+        while (option < COUNT_OF(options) && strcmp(arguments[i], options[option].name) != 0)
+            option++;
+        if (option == COUNT_OF(options) && strcmp(arguments[i], "--config") != 0)
+            return error_set(err, ERR_INVALID, "unknown option '%s' (see --help)", arguments[i]);
+        if (i + 1 == count)
+            return error_set(err, ERR_INVALID, "option '%s' wants a value", arguments[i]);
+        i++;
+        if (option == COUNT_OF(options)) {
+            if (config_pass && !read_file(config, arguments[i], err))
+                return false;
+        } else if (!config_pass && !copy_text(options[option].target, options[option].capacity,
+                                              options[option].key, arguments[i], err)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What follows from the state folder or the service manager when it was not set. */
+static bool derive(struct config *config, struct error *err)
+{
+    const char *runtime = getenv("RUNTIME_DIRECTORY");
+    const char *credentials = getenv("CREDENTIALS_DIRECTORY");
+    char path[LIMIT_PATH_BYTES];
+
+    if (config->models_dir[0] == '\0' && !file_join(config->models_dir, sizeof(config->models_dir),
+                                                    config->state_dir, "models", err))
+        return false;
+    if (runtime == NULL || runtime[0] == '\0')
+        runtime = config->state_dir;
+    if (config->socket_path[0] == '\0' &&
+        !file_join(config->socket_path, sizeof(config->socket_path), runtime, "needled.sock", err))
+        return false;
+    if (credentials != NULL && config->api_key[0] == '\0') {
+        struct mapping map = MAPPING_NONE;
+
+        if (!file_join(path, sizeof(path), credentials, "api-key", err))
+            return false;
+        if (mapping_open(&map, path, NULL)) { /* a credential is optional */
+            mapping_close(&map);
+            return read_api_key(config, path, err);
+        }
+    }
+    return true;
+}
+
+bool config_read(int argument_count, char **arguments, struct config *ret_config, struct error *err)
+{
+    static struct config config; /* too large for a careful stack; main reads it once */
+
+    config = (struct config){.log_level = LOG_LEVEL_INFO, .upload_limit_bytes = LIMIT_UPLOAD_BYTES};
+    if (!copy_text(config.listen, sizeof(config.listen), "listen", "127.0.0.1:7733", err) ||
+        !read_arguments(&config, argument_count, arguments, true, err) ||
+        !read_arguments(&config, argument_count, arguments, false, err))
+        return false;
+    if (config.state_dir[0] == '\0' && config.action != CONFIG_VERSION &&
+        config.action != CONFIG_HELP && config.action != CONFIG_DEVICES &&
+        !default_folders(&config, err))
+        return false;
+    if (config.state_dir[0] != '\0' && !derive(&config, err))
+        return false;
+    *ret_config = config;
+    return true;
+}

@@ -1,0 +1,46 @@
+/*
+ * config: where the daemon's settings come from.
+ *
+ * Purpose    Defaults that work for a user without root, then the JSON file of --config, then the
+ *            command line; the later one wins. Systemd's STATE_DIRECTORY, RUNTIME_DIRECTORY and
+ *            CREDENTIALS_DIRECTORY are honoured.
+ * Ownership  A plain value.
+ * Threads    Read before the first thread starts.
+ * Failure    An unknown key, a wrong type or a missing argument is named (param = the key).
+ */
+#ifndef NEEDLED_CONFIG_H
+#define NEEDLED_CONFIG_H
+
+#include "daemon/base/limits.h"
+#include "daemon/base/log.h"
+
+#include <stddef.h>
+
+enum config_action {
+    CONFIG_RUN,
+    CONFIG_CHECK,   /* --check-config */
+    CONFIG_DEVICES, /* --devices */
+    CONFIG_VERSION, /* --version */
+    CONFIG_HELP,    /* --help */
+};
+
+struct config {
+    enum config_action action;
+    char state_dir[LIMIT_PATH_BYTES];  /* database, uploads, checkpoints, artifacts */
+    char models_dir[LIMIT_PATH_BYTES]; /* <base>/base.safetensors, <base>/tokenizer.model */
+    char socket_path[LIMIT_PATH_BYTES];
+    char listen[128];         /* "127.0.0.1:7733" */
+    char platforms[128];      /* "": from the environment */
+    char public_url[256];     /* "": from the request */
+    char allowed_hosts[1024]; /* "": loopback names only */
+    char api_key[256];        /* "": none; from the file named by api_key_file or a credential */
+    enum log_level log_level;
+    size_t memory_limit_bytes; /* of one job; 0: what the device has */
+    size_t upload_limit_bytes;
+};
+
+MUST_CHECK bool config_read(int argument_count, char **arguments, struct config *ret_config,
+                            struct error *err);
+extern const char config_usage[];
+
+#endif

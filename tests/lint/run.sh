@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# The static checks; each prints what it finds. The last line is "N passed, N failed[, N skipped]".
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+passed=0 failed=0 skipped=0
+
+sources() { git ls-files -co --exclude-standard "$@"; }
+
+# check NAME OUTPUT: nothing found is a pass.
+check() {
+    if [ -z "$2" ]; then
+        echo "ok - $1"
+        passed=$((passed + 1))
+    else
+        echo "not ok - $1"
+        printf '%s\n' "$2" | head -n 40
+        failed=$((failed + 1))
+    fi
+}
+skip() {
+    echo "skip - $1: $2"
+    skipped=$((skipped + 1))
+}
+
+rooms() {
+    local room allowed
+    while IFS=$'\t' read -r room allowed; do
+        [[ $room == \#* ]] && continue
+        sources "$room*" | grep -E '\.(c|h|cc)$' | xargs -r grep -nE '^#include "' |
+            grep -vE "#include \"($allowed)" | sed "s|^|$room may not: |"
+    done <tests/lint/rooms.txt
+}
+banned() {
+    local name instead
+    while IFS=$'\t' read -r name instead; do
+        [[ $name == \#* ]] && continue
+        sources '*.c' '*.h' '*.cc' | xargs grep -nE "(^|[^a-zA-Z0-9_>.\"-])$name\(" | grep -v '^\S*: \*' |
+            sed "s|\$|    (use $instead)|"
+    done <tests/lint/banned.txt
+}
+line_comments() { sources '*.c' '*.h' | xargs grep -nE '(^|[ ;{}])//' | grep -vE '"[^"]*//[^"]*"'; }
+long_files() { sources '*.c' '*.h' '*.cc' | xargs wc -l | awk '$2 != "total" && $1 > 600 { print $2 ": " $1 " lines" }'; }
+todo() { sources '*.c' '*.h' '*.cc' '*.sh' Makefile | grep -v '^tests/lint/' | xargs grep -nE 'TODO|FIXME|XXX' | grep -v '#[0-9]'; }
+top_level() {
+    git ls-files -co --exclude-standard | cut -d/ -f1 | sort -u |
+        grep -vxE 'Makefile|daemon|kernels|api|store|systemd|tests|client|README.md|LICENSE|\..*'
+}
+header_manuals() {
+    sources '*.h' | while read -r header; do
+        for word in Purpose Ownership Threads Failure; do
+            grep -qE "^ \* $word  " "$header" || echo "$header: no line '$word' in its top comment"
+        done
+    done
+}
+functions() { # longer than 70 lines or with more than 6 parameters, kernels excepted for the latter
+    sources 'daemon/*.c' 'store/*.c' 'api/*.c' 'client/*.c' 'kernels/*.c' | xargs awk '
+        FNR == 1 { start = 0 }
+        /^[a-z].*[^;]$/ && !/^(struct|enum|static const|typedef|union|extern)[^(]*$/ { head = FNR }
+        /^{/ { start = FNR }
+        /^}/ { if (start && FNR - start > 71) print FILENAME ":" start ": function of " FNR - start " lines"; start = 0 }'
+}
+
+check "rooms include what they may" "$(rooms)"
+check "banned calls" "$(banned)"
+check "comments are /* */" "$(line_comments)"
+check "files have at most 600 lines" "$(long_files)"
+check "functions have at most 70 lines" "$(functions)"
+check "no marker without an issue number" "$(todo)"
+check "the top level is the agreed one" "$(top_level)"
+check "every header is a manual" "$(header_manuals)"
+
+if command -v clang-format >/dev/null; then
+    check "format" "$(sources '*.c' '*.h' '*.cc' | xargs clang-format --dry-run -Werror 2>&1 | grep 'error:')"
+else
+    skip "format" "clang-format is not installed"
+fi
+if command -v cppcheck >/dev/null; then
+    check "cppcheck" "$(sources '*.c' | grep -v '^tests/' | xargs cppcheck -q -j2 --std=c11 -I. \
+        --enable=warning,performance,portability --inline-suppr --suppressions-list=tests/lint/cppcheck.txt \
+        --error-exitcode=0 2>&1 | grep -E '(error|warning|performance|portability):')"
+else
+    skip "cppcheck" "cppcheck is not installed"
+fi
+if command -v clang-tidy >/dev/null; then
+    check "clang-tidy" "$(sources '*.c' | grep -v '^tests/' | xargs -P2 -n8 clang-tidy --quiet 2>/dev/null -- \
+        -std=c17 -D_GNU_SOURCE -I. -DNEEDLED_VERSION='"lint"' $(pkg-config --cflags libcjson openblas) |
+        grep -E '(warning|error):' | sort -u)"
+else
+    skip "clang-tidy" "clang-tidy is not installed"
+fi
+
+echo
+if [ $skipped -gt 0 ]; then
+    echo "$passed passed, $failed failed, $skipped skipped"
+else
+    echo "$passed passed, $failed failed"
+fi
+[ $failed -eq 0 ]

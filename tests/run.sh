@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Runs the built tests and adds up what they say; the last line is "N passed, N failed[, N skipped]".
+#   tests/run.sh OUT          every unit test, then the scripts in tests/http and tests/ops
+#   tests/run.sh OUT unit     the unit tests alone
+#   tests/run.sh OUT tsan     the rooms with threads, for a thread-sanitizer build
+# OUT is the build folder (build/release). A program that dies counts as one failure.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=${1:?usage: tests/run.sh OUT [unit|tsan]}
+what=${2:-all}
+
+passed=0 failed=0 skipped=0
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+export TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan.supp ${TSAN_OPTIONS:-}"
+export LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp ${LSAN_OPTIONS:-}"
+
+# count LOG STATUS NAME: adds the "[  PASSED  ] 3 test(s)." style lines of one program.
+count() {
+    local ok bad skip
+    ok=$(grep -ac '^\[       OK \]' "$1")
+    # cmocka repeats each failing and each skipped name in its closing list
+    bad=$(grep -a '^\[  FAILED  \] [a-z]' "$1" | sort -u | wc -l)
+    skip=$(grep -a '^\[  SKIPPED \] [a-z]' "$1" | sort -u | wc -l)
+    [ "$2" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+    passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
+    if [ "$bad" -gt 0 ]; then
+        printf 'FAIL  %-40s %d ok, %d failed (status %d)\n' "$3" "$ok" "$bad" "$2"
+        tail -n 60 "$1"
+    else
+        printf 'ok    %-40s %d ok%s\n' "$3" "$ok" "$([ "$skip" -gt 0 ] && echo ", $skip skipped")"
+    fi
+}
+
+for source in tests/unit/test_*.c; do
+    name=$(basename "$source" .c)
+    if [ "$what" = tsan ]; then
+        case $name in test_kernels_cpu*|test_store_*|test_sched_*|test_api_*) ;; *) continue ;; esac
+    fi
+    timeout 900 "$out/tests/$name" >"$logs/$name" 2>&1
+    count "$logs/$name" $? "$name"
+done
+
+if [ "$what" = all ]; then
+    for script in tests/http/*.sh tests/ops/*.sh; do
+        [ -e "$script" ] || continue
+        name=${script#tests/}
+        timeout 900 bash "$script" "$out" >"$logs/script" 2>&1
+        status=$?
+        # a script prints "ok - what" and "not ok - what", and "skip - what: reason"
+        ok=$(grep -ac '^ok - ' "$logs/script")
+        bad=$(grep -ac '^not ok - ' "$logs/script")
+        skip=$(grep -ac '^skip - ' "$logs/script")
+        [ $status -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+        passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
+        if [ "$bad" -gt 0 ]; then
+            printf 'FAIL  %-40s %d ok, %d failed (status %d)\n' "$name" "$ok" "$bad" "$status"
+            tail -n 60 "$logs/script"
+        else
+            printf 'ok    %-40s %d ok%s\n' "$name" "$ok" "$([ "$skip" -gt 0 ] && echo ", $skip skipped")"
+            grep -a '^skip - ' "$logs/script"
+        fi
+    done
+fi
+
+echo
+if [ "$skipped" -gt 0 ]; then
+    echo "$passed passed, $failed failed, $skipped skipped"
+else
+    echo "$passed passed, $failed failed"
+fi
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
