@@ -38,7 +38,8 @@ SRC_sched   := $(wildcard daemon/sched/*.c)
 SRC_api     := $(wildcard api/*.c)
 SRC_client  := $(filter-out client/needlectl.c,$(wildcard client/*.c))
 SRC_main    := daemon/main.c daemon/config.c
-SRC_support := $(wildcard tests/support/*.c)
+SRC_support := $(filter-out tests/support/op_%,$(wildcard tests/support/*.c))
+SRC_opcases := $(wildcard tests/support/op_*.c)
 
 object = $(patsubst %,$(OUT)/%.o,$(basename $(1)))
 archive = $(foreach room,$(1),$(OUT)/lib$(room).a)
@@ -126,7 +127,7 @@ $(OUT)/lib$(1).a: $(call object,$(SRC_$(1)))
 	@rm -f $$@
 	$(Q)ar rcs $$@ $$^
 endef
-$(foreach room,$(ROOMS),$(eval $(call room_rule,$(room))))
+$(foreach room,$(ROOMS) support opcases,$(eval $(call room_rule,$(room))))
 
 $(OUT)/needled: $(call object,$(SRC_main)) $(call archive,$(NEEDS_end))
 	@$(if $(V),,echo "  LINK  $@")
@@ -138,8 +139,7 @@ $(OUT)/needlectl: $(OUT)/client/needlectl.o $(call archive,client)
 
 # A unit test is named test_<room>_<module>.c and is linked with that room and the rooms below it.
 define unit_rule
-$(OUT)/tests/test_$(1)_%: $(OUT)/tests/unit/test_$(1)_%.o $(call object,$(SRC_support)) \
-                          $(call archive,$(NEEDS_$(1)))
+$(OUT)/tests/test_$(1)_%: $(OUT)/tests/unit/test_$(1)_%.o $(call archive,$(if $(filter kernels,$(1)),opcases) support $(NEEDS_$(1)))
 	@mkdir -p $$(@D)
 	@$(if $(V),,echo "  LINK  $$@")
 	$(Q)$(CC) $(LDFLAGS) $$^ $(LIBS_ALL) -lcmocka -o $$@

@@ -35,11 +35,11 @@ void curve_print(FILE *out, const double *values, size_t count)
         return;
     columns = thin(values, count, means);
     for (size_t i = 0; i < columns; i++) {
+        if (!isfinite(means[i]))
+            return;
         low = fmin(low, means[i]);
         high = fmax(high, means[i]);
     }
-    if (!isfinite(low) || !isfinite(high))
-        return;
     for (int row = HEIGHT - 1; row >= 0; row--) {
         double top = low + (high - low) * (row + 1) / HEIGHT;
         double bottom = low + (high - low) * row / HEIGHT;
