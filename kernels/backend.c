@@ -93,7 +93,7 @@ void backend_set_fault(struct backend *be, enum backend_status status, const cha
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static uint64_t free_bytes(const struct backend *be)
+uint64_t backend_free_bytes(const struct backend *be)
 {
     struct backend_device device = {0};
 
@@ -109,7 +109,7 @@ void *backend_alloc(struct backend *be, size_t size_bytes)
     void *memory = be->table->alloc(be, size_bytes);
     if (!memory)
         backend_set_fault(be, BACKEND_NO_MEMORY, "out of memory: %zu bytes needed, %llu free",
-                          size_bytes, (unsigned long long)free_bytes(be));
+                          size_bytes, (unsigned long long)backend_free_bytes(be));
     return memory;
 }
 
