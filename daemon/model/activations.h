@@ -1,0 +1,75 @@
+/*
+ * activations: the memory of one micro-batch, laid out once.
+ *
+ * Purpose    The plan of what a run writes: the batch on the device, the stream of lanes, what each
+ *            layer keeps for backward, and what backward itself needs. The same walk adds the sizes
+ *            up and hands the places out, so the plan cannot disagree with the use.
+ * Ownership  activations_init / activations_release; one device allocation.
+ * Threads    The worker's.
+ * Failure    Sizes past size_t count as SIZE_MAX; no memory is said in bytes.
+ */
+#ifndef NEEDLED_ACTIVATIONS_H
+#define NEEDLED_ACTIVATIONS_H
+
+#include "daemon/model/network.h"
+
+/* What a layer leaves for its backward; N rows each. Without keep_activations all layers share it.
+ */
+struct layer_activations {
+    float *u;             /* [D] block input: the lanes, mixed */
+    float *h, *raw, *h_r; /* [M] coefficients, [M] before their sigmoids, [1] */
+    float *injected;      /* [D] u plus the engram value, [1]; NULL where no layer has a site */
+    float *alpha;
+    float *attn_in, *attn_in_r;                  /* [D] normalised (and rounded), [1] */
+    float *q_proj, *k_proj, *v_proj, *gate_proj; /* [H C] [G C] [G V] [H V] */
+    float *q_tap, *k_tap, *v_tap;                /* the same after the taps; NULL without taps */
+    float *q_r, *k_r;                            /* [H] [G] */
+    float *q, *k, *v;                            /* what attention reads */
+    float *heads, *lse;                          /* [H V], [H] */
+    float *out_in;                               /* [H V] gated (and rounded) */
+    float *attn_out, *attn_out_r;                /* [D], [1] */
+    float *middle;                               /* [D] the stream after attention */
+    float *mlp_in, *mlp_in_r;                    /* [D], [1] */
+    float *out;                                  /* [D] block output */
+};
+
+/* Gradients on their way down; one set serves all layers. "d" of what carries the name above. */
+struct backward {
+    float *dlanes_out, *dlanes_in; /* [lanes D]; swapped from layer to layer */
+    float *dh;                     /* [M] */
+    float *dout, *dskip;           /* [D] of the block's output, of the stream inside the block */
+    float *dbranch, *dnorm;        /* [D] of what a branch ends in, of what its norm reads */
+    float *dout_in, *dheads, *dgate_proj;
+    float *dq, *dk, *dv, *dq_proj, *dk_proj, *dv_proj;
+    float *dkey, *dvalue, *draw, *drows; /* [D] of an engram site: key, value, value before taps */
+    float *lora;                         /* scratch of lora_backward */
+};
+
+struct activations {
+    struct backend *backend;
+    void *memory;
+    size_t size_bytes;
+
+    uint32_t *tokens, *target_label;
+    int32_t *parent, *depth, *run, *end, *target_row, *engram_index;
+    float *target_weight, *loss, *hit;
+
+    float *engram_rows, *engram_raw; /* [D] of the site at work: gathered rows, value before taps */
+    float *engram_key[GEOMETRY_MAX_SITES], *engram_value[GEOMETRY_MAX_SITES]; /* [D] */
+
+    float *x;                              /* [D] embedded tokens */
+    float *lanes[GEOMETRY_MAX_LAYERS + 1]; /* [lanes D] input of each layer, then the last output */
+    struct layer_activations layers[GEOMETRY_MAX_LAYERS];
+    float *mean, *final, *final_r; /* [D] mean of the lanes, [D] normalised (and rounded), [1] */
+    struct backward backward;
+};
+
+/* Bytes a run of these limits needs on the device; SIZE_MAX when they do not fit a size_t. */
+size_t activations_device_bytes(const struct geometry *geometry, size_t lora_rank,
+                                const struct network_limits *limits);
+MUST_CHECK bool activations_init(struct activations *activations, struct backend *be,
+                                 const struct geometry *geometry, size_t lora_rank,
+                                 const struct network_limits *limits, struct error *err);
+void activations_release(struct activations *activations); /* zeroed is fine */
+
+#endif

@@ -1,0 +1,334 @@
+#include "daemon/model/network.h"
+
+#include "daemon/model/activations.h"
+#include "daemon/model/engram.h"
+#include "daemon/model/gradients.h"
+#include "daemon/model/layer.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct network {
+    struct weights *weights;
+    const struct lora *lora;
+    struct network_limits limits;
+    struct activations activations;
+    int32_t *engram_index; /* host: [max_tokens, tables] */
+    float *loss, *hit;     /* host: [max_targets] */
+    network_probe_fn *probe;
+    void *probe_context;
+};
+
+/* What is the same all through one run. */
+struct run {
+    struct network *network;
+    struct weights *weights;
+    struct activations *a;
+    const struct batch *batch;
+    struct weight_gradients *full; /* NULL: not wanted */
+    const atomic_bool *stop;
+    struct tree tree; /* device */
+    float gradient_scale;
+    bool learns; /* something is to be added to */
+};
+
+size_t network_device_bytes(const struct geometry *geometry, size_t lora_rank,
+                            const struct network_limits *limits)
+{
+    return activations_device_bytes(geometry, lora_rank, limits);
+}
+
+bool network_new(struct weights *weights, const struct lora *lora,
+                 const struct network_limits *limits, struct network **ret_network,
+                 struct error *err)
+{
+    const struct geometry *g = &weights->geometry;
+    struct network *network = calloc(1, sizeof *network);
+    const size_t targets = limits->max_targets + 1; /* never an empty array */
+
+    if (!network)
+        return error_set(err, ERR_NO_MEMORY, "%zu bytes for a network", sizeof *network);
+    network->weights = weights;
+    network->lora = lora;
+    network->limits = *limits;
+    if (!activations_init(&network->activations, weights->backend, g, lora ? lora->rank : 0, limits,
+                          err)) {
+        network_free(network);
+        return false;
+    }
+    network->engram_index =
+        calloc(limits->max_tokens * engram_table_count(g) + 1, sizeof *network->engram_index);
+    network->loss = calloc(targets, sizeof *network->loss);
+    network->hit = calloc(targets, sizeof *network->hit);
+    if (!network->engram_index || !network->loss || !network->hit) {
+        network_free(network);
+        return error_set(err, ERR_NO_MEMORY, "no memory for the host's side of %zu tokens",
+                         limits->max_tokens);
+    }
+    *ret_network = network;
+    return true;
+}
+
+void network_free(struct network *network)
+{
+    if (!network)
+        return;
+    activations_release(&network->activations);
+    free(network->engram_index);
+    free(network->loss);
+    free(network->hit);
+    free(network);
+}
+
+void network_set_probe(struct network *network, network_probe_fn *probe, void *context)
+{
+    network->probe = probe;
+    network->probe_context = context;
+}
+
+static void show(const struct run *run, const char *name, const float *values, size_t cols)
+{
+    if (run->network->probe)
+        run->network->probe(run->network->probe_context, name, values, run->tree.token_count, cols);
+}
+
+static bool stopped(const struct run *run)
+{
+    return run->stop && atomic_load_explicit(run->stop, memory_order_relaxed);
+}
+
+static void check_batch(const struct batch *batch, const struct geometry *g,
+                        const struct network_limits *limits)
+{
+    assert(batch->token_count > 0);
+    assert(batch->token_count <= limits->max_tokens);
+    assert(batch->target_count <= limits->max_targets);
+    for (size_t n = 0; n < batch->token_count; n++) {
+        assert(batch->tokens[n] < g->vocab_size);
+        assert(batch->parent[n] < (int32_t)n);
+        assert(batch->depth[n] >= 0);
+        assert((size_t)batch->depth[n] < g->max_seq_len);
+        assert(batch->end[n] > (int32_t)n);
+        assert((size_t)batch->end[n] <= batch->token_count);
+    }
+    for (size_t m = 0; m < batch->target_count; m++) {
+        assert(batch->target_row[m] >= 0);
+        assert((size_t)batch->target_row[m] < batch->token_count);
+        assert(m == 0 || batch->target_row[m - 1] <= batch->target_row[m]);
+        assert(batch->target_label[m] < g->out_vocab);
+    }
+}
+
+static void upload_batch(struct run *run)
+{
+    const struct batch *batch = run->batch;
+    struct backend *be = run->weights->backend;
+    struct activations *a = run->a;
+    const size_t N = batch->token_count, targets = batch->target_count;
+
+    backend_upload(be, a->tokens, batch->tokens, N * sizeof *a->tokens);
+    backend_upload(be, a->parent, batch->parent, N * sizeof *a->parent);
+    backend_upload(be, a->depth, batch->depth, N * sizeof *a->depth);
+    backend_upload(be, a->run, batch->run, N * sizeof *a->run);
+    backend_upload(be, a->end, batch->end, N * sizeof *a->end);
+    if (targets) {
+        backend_upload(be, a->target_row, batch->target_row, targets * sizeof *a->target_row);
+        backend_upload(be, a->target_label, batch->target_label, targets * sizeof *a->target_label);
+        backend_upload(be, a->target_weight, batch->target_weight,
+                       targets * sizeof *a->target_weight);
+    }
+    run->tree = (struct tree){
+        .token_count = N, .parent = a->parent, .depth = a->depth, .run = a->run, .end = a->end};
+}
+
+static void forward_engrams(struct run *run)
+{
+    const struct geometry *g = &run->weights->geometry;
+    const size_t tables = engram_table_count(g);
+    int32_t *index = run->network->engram_index;
+
+    if (g->engram_site_count == 0)
+        return;
+    engram_indices(g, run->batch, index);
+    backend_upload(run->weights->backend, run->a->engram_index, index,
+                   run->batch->token_count * tables * sizeof *index);
+    for (size_t site = 0; site < g->engram_site_count; site++) {
+        char name[32];
+
+        engram_forward(run->weights, run->a, site, &run->tree);
+        (void)snprintf(name, sizeof name, "engrams_%zu.k", site); /* short by nature */
+        show(run, name, run->a->engram_key[site], g->d_model);
+        (void)snprintf(name, sizeof name, "engrams_%zu.v", site);
+        show(run, name, run->a->engram_value[site], g->d_model);
+    }
+}
+
+static struct layer layer_at(const struct run *run, size_t index)
+{
+    const int site = geometry_engram_site(&run->weights->geometry, index);
+    struct layer layer = {
+        .weights = run->weights, .lora = run->network->lora, .tree = &run->tree, .index = index};
+
+    if (site >= 0) {
+        layer.key = run->a->engram_key[site];
+        layer.value = run->a->engram_value[site];
+    }
+    return layer;
+}
+
+/* Tokens to the normalised hidden state; false when asked to stop. */
+static bool forward(struct run *run)
+{
+    struct backend *be = run->weights->backend;
+    const struct geometry *g = &run->weights->geometry;
+    struct activations *a = run->a;
+    const size_t N = run->tree.token_count, D = g->d_model;
+
+    forward_engrams(run);
+    backend_embed_forward(be, a->x, run->weights->embedding, a->tokens, sqrtf((float)D), N, D);
+    show(run, "x0", a->x, D);
+    backend_lanes_spread_forward(be, a->lanes[0], a->x, N, g->lane_count, D);
+    for (size_t l = 0; l < g->layer_count; l++) {
+        struct layer layer = layer_at(run, l);
+
+        if (stopped(run))
+            return false;
+        layer.probe = run->network->probe;
+        layer.probe_context = run->network->probe_context;
+        layer_forward(&layer, &a->layers[l], a->lanes[l], a->lanes[l + 1]);
+    }
+    backend_lanes_mean_forward(be, a->mean, a->lanes[g->layer_count], N, g->lane_count, D);
+    backend_rmsnorm_forward(be, a->final, a->final_r, a->mean, run->weights->final_norm, N, D,
+                            layer_rounding(run->weights));
+    show(run, "final", a->final, D);
+    return true;
+}
+
+/* Losses at the targets; where something learns, also the gradient of the hidden state. */
+static void compare(struct run *run)
+{
+    const struct geometry *g = &run->weights->geometry;
+    struct activations *a = run->a;
+
+    if (run->batch->target_count == 0)
+        return;
+    backend_cross_entropy(
+        run->weights->backend, a->loss, a->hit, run->learns ? a->backward.dbranch : NULL,
+        run->full && run->learns ? run->full->embedding : NULL, a->final, run->weights->embedding,
+        a->target_row, a->target_label, a->target_weight, run->gradient_scale,
+        run->batch->target_count, run->tree.token_count, g->out_vocab, g->d_model);
+}
+
+/* Makes what the layer left in forward, unless it is still there. */
+static void recall(struct run *run, const struct layer *layer)
+{
+    const size_t l = layer->index;
+
+    if (run->network->limits.keep_activations)
+        return;
+    layer_forward(layer, &run->a->layers[l], run->a->lanes[l], run->a->lanes[l + 1]);
+}
+
+static void backward_layer(struct run *run, size_t l)
+{
+    struct activations *a = run->a;
+    const struct layer layer = layer_at(run, l);
+    const int site = geometry_engram_site(&run->weights->geometry, l);
+    float *const dlanes = a->backward.dlanes_out;
+
+    recall(run, &layer);
+    layer_backward(&layer, &a->layers[l], a->lanes[l], &a->backward,
+                   run->full ? &run->full->layers[l] : NULL);
+    if (run->full && site >= 0)
+        engram_backward(run->weights, a, (size_t)site, &run->tree, &run->full->engrams[site]);
+    a->backward.dlanes_out = a->backward.dlanes_in;
+    a->backward.dlanes_in = dlanes;
+}
+
+/* From the gradient of the hidden state down; false when asked to stop. */
+static bool backward(struct run *run)
+{
+    struct backend *be = run->weights->backend;
+    const struct geometry *g = &run->weights->geometry;
+    struct activations *a = run->a;
+    struct backward *b = &a->backward;
+    const size_t N = run->tree.token_count, D = g->d_model;
+
+    backend_rmsnorm_backward(be, b->dnorm, run->full ? run->full->final_norm : NULL, b->dbranch,
+                             a->mean, run->weights->final_norm, a->final_r, N, D);
+    backend_lanes_mean_backward(be, b->dlanes_out, b->dnorm, N, g->lane_count, D);
+    for (size_t l = g->layer_count; l-- > 0;) {
+        if (stopped(run))
+            return false;
+        backward_layer(run, l);
+    }
+    if (run->full) {
+        backend_lanes_spread_backward(be, b->dnorm, b->dlanes_out, N, g->lane_count, D);
+        backend_embed_backward(be, run->full->embedding, b->dnorm, a->tokens, sqrtf((float)D), N,
+                               D);
+    }
+    return true;
+}
+
+/* In the order of the targets, in double: the same sum for the same batch. */
+static struct batch_result add_up(const struct run *run)
+{
+    const struct batch *batch = run->batch;
+    const size_t size_bytes = batch->target_count * sizeof(float);
+    struct network *network = run->network;
+    struct batch_result result = {0};
+
+    if (batch->target_count == 0)
+        return result;
+    backend_download(run->weights->backend, network->loss, run->a->loss, size_bytes);
+    backend_download(run->weights->backend, network->hit, run->a->hit, size_bytes);
+    for (size_t m = 0; m < batch->target_count; m++) {
+        const double weight = batch->target_weight[m];
+
+        result.loss_sum += weight * network->loss[m];
+        result.hit_sum += weight * network->hit[m];
+        result.weight_sum += weight;
+    }
+    return result;
+}
+
+bool network_run(struct network *network, enum network_mode mode, const struct batch *batch,
+                 float gradient_scale, struct weight_gradients *full, const atomic_bool *stop,
+                 struct batch_result *ret_result, struct error *err)
+{
+    struct backend *be = network->weights->backend;
+    const bool learner = full || (network->lora && network->lora->group_count > 0);
+    struct run run = {.network = network,
+                      .weights = network->weights,
+                      .a = &network->activations,
+                      .batch = batch,
+                      .full = full,
+                      .stop = stop,
+                      .gradient_scale = gradient_scale,
+                      .learns = mode == NETWORK_TRAIN && batch->target_count > 0 && learner};
+    bool finished;
+
+    check_batch(batch, &network->weights->geometry, &network->limits);
+    upload_batch(&run);
+    finished = forward(&run);
+    if (finished) {
+        compare(&run);
+        finished = !run.learns || backward(&run);
+    }
+
+    const enum backend_status status = backend_sync(be); /* the batch is the caller's again */
+    if (status == BACKEND_NO_MEMORY)
+        return error_set(err, ERR_NO_MEMORY, "%s", backend_fault(be));
+    if (status != BACKEND_OK)
+        return error_set(err, ERR_DEVICE, "%s", backend_fault(be));
+    if (!finished)
+        return error_set(err, ERR_CANCELLED, "stopped between two layers");
+
+    const struct batch_result result = add_up(&run);
+    if (backend_sync(be) != BACKEND_OK)
+        return error_set(err, ERR_DEVICE, "%s", backend_fault(be));
+    *ret_result = result;
+    return true;
+}
