@@ -110,7 +110,7 @@ static int compare_members(const void *left, const void *right)
 
 static void note_duplicate(struct strict_reader *reader, const struct strict_value *member)
 {
-    size_t shown = member->key_size < 60 ? member->key_size : 60;
+    size_t shown = utf8_cut(member->key, member->key_size, 60);
 
     strict_scan_enter(reader, member->key, member->key_size, 0);
     strict_scan_note(reader, member->key_column - 1, "duplicate_key",

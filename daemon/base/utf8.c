@@ -82,6 +82,15 @@ size_t utf8_find_surrogate(const char *text, size_t size)
     return size;
 }
 
+size_t utf8_cut(const char *text, size_t size, size_t max)
+{
+    if (size <= max)
+        return size;
+    while (max && ((unsigned char)text[max] & 0xc0) == 0x80)
+        max--;
+    return max;
+}
+
 bool utf8_is_space(uint32_t code)
 {
     return (code >= 0x09 && code <= 0x0d) || (code >= 0x1c && code <= 0x20) || code == 0x85 ||

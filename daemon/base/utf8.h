@@ -30,6 +30,9 @@ size_t utf8_encode(uint32_t code, char ret_bytes[UTF8_BYTES_MAX]);
  * there is none. */
 size_t utf8_find_surrogate(const char *text, size_t size);
 
+/* The longest beginning of well-formed text that is at most max bytes and ends on a character. */
+size_t utf8_cut(const char *text, size_t size, size_t max);
+
 bool utf8_is_space(uint32_t code); /* as Python's str.isspace() */
 
 /* Narrows the range to what Python's str.strip() leaves. Wrong bytes count as text. */

@@ -1,14 +1,13 @@
 /*
  * dataset: a training file, read as the trainer reads it.
  *
- * Purpose    One reader for upload, validation, reports and training, so that no file passes the one
- *            and fails the other. Two rule sets: strict names and refuses, as_reference takes, skips
- *            and cuts exactly as the reference implementation does, and counts all of it.
- * Ownership  dataset_scan_new / _free; dataset_read hands a data set over, dataset_free takes it back.
- *            Example pointers live as long as the data set.
- * Threads    One object, one thread.
- * Failure    False with err for what stops reading at all (I/O, memory, limits). What is wrong with
- *            the lines is in the report; dataset_report_error turns it into one error.
+ * Purpose    One reader for upload, validation, reports and training, so that no file passes the
+ * one and fails the other. Two rule sets: strict names and refuses, as_reference takes, skips and
+ * cuts exactly as the reference implementation does, and counts all of it. Ownership
+ * dataset_scan_new / _free; dataset_read hands a data set over, dataset_free takes it back. Example
+ * pointers live as long as the data set. Threads    One object, one thread. Failure    False with
+ * err for what stops reading at all (I/O, memory, limits). What is wrong with the lines is in the
+ * report; dataset_report_error turns it into one error.
  */
 #ifndef NEEDLED_DATASET_H
 #define NEEDLED_DATASET_H
@@ -25,16 +24,16 @@ struct buf;
 enum data_rules { DATA_RULES_STRICT, DATA_RULES_AS_REFERENCE };
 enum overlong { OVERLONG_REFUSE, OVERLONG_DROP, OVERLONG_TRUNCATE };
 
-/* How bad a finding is: FATAL no rule set accepts (refused at upload), STRICT strict reading refuses
- * (as_reference takes it and counts it), WARNING is accepted and shown. */
+/* How bad a finding is: FATAL no rule set accepts (refused at upload), STRICT strict reading
+ * refuses (as_reference takes it and counts it), WARNING is accepted and shown. */
 enum problem_level { PROBLEM_FATAL, PROBLEM_STRICT, PROBLEM_WARNING, PROBLEM_LEVEL_COUNT };
 
 struct problem {
     enum problem_level level;
-    size_t line;     /* from 1, as an editor counts; 0: the file as a whole */
-    size_t column;   /* from 1, in bytes; 0 when it has no place */
-    char field[64];  /* "messages[1].role", "" when none */
-    char rule[32];   /* stable word: "not_utf8", "duplicate_key", "overlong", ... */
+    size_t line;    /* from 1, as an editor counts; 0: the file as a whole */
+    size_t column;  /* from 1, in bytes; 0 when it has no place */
+    char field[64]; /* "messages[1].role", "" when none */
+    char rule[32];  /* stable word: "not_utf8", "duplicate_key", "overlong", ... */
     char reason[160];
 };
 
@@ -43,7 +42,7 @@ struct dataset_report {
     struct problem problems[PROBLEM_LEVEL_COUNT][LIMIT_PROBLEM_COUNT];
     size_t problem_kept[PROBLEM_LEVEL_COUNT];
     size_t problem_count[PROBLEM_LEVEL_COUNT];
-    size_t line_count;       /* physical lines, blank ones too */
+    size_t line_count; /* physical lines, blank ones too */
     size_t blank_count;
     size_t example_count;    /* usable under the rules it was read with */
     size_t skipped_count;    /* as_reference: lines the reference passes over */
@@ -97,8 +96,9 @@ MUST_CHECK bool dataset_read(const char *path, const struct tokenizer *tokenizer
 void dataset_free(struct dataset *dataset); /* NULL is fine */
 
 /* True when the rules accept what was read (for upload: no FATAL; for training: no FATAL, under
- * strict no STRICT, at least one example, at least one target token). Otherwise err says it in words:
- * line, column, field and reason of the first findings and their number; err->param stays "". */
+ * strict no STRICT, at least one example, at least one target token). Otherwise err says it in
+ * words: line, column, field and reason of the first findings and their number; err->param stays
+ * "". */
 MUST_CHECK bool dataset_report_accept(const struct dataset_report *report, bool upload,
                                       enum data_rules rules, struct error *err);
 

@@ -1,0 +1,283 @@
+#include "daemon/train/dataset.h"
+
+#include "daemon/base/file.h"
+#include "daemon/model/tokenizer.h"
+#include "daemon/train/line.h"
+#include "daemon/train/lines.h"
+#include "daemon/train/render.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What dataset_read hands over, with what it needs to grow and to end. */
+struct whole {
+    struct dataset dataset; /* first: dataset_free finds the rest from it */
+    struct arena ids;
+    size_t capacity;
+};
+
+struct reading {
+    struct whole *whole;
+    struct line line;
+    const struct tokenizer *tokenizer;
+    const struct dataset_options *options;
+};
+
+/* The tokens of one line before any cut. */
+struct tokens {
+    uint32_t *prompt, *target;
+    size_t prompt_count, target_count;
+};
+
+static size_t whole_length(const struct tokens *tokens)
+{
+    return tokens->prompt_count + tokens->target_count + 2; /* BOS and EOS */
+}
+
+static bool tokenize(struct reading *reading, struct tokens *tokens, struct error *err)
+{
+    const struct line *line = &reading->line;
+
+    if (tokenizer_encode(reading->tokenizer, line->prompt.data, line->prompt.size, &tokens->prompt,
+                         &tokens->prompt_count, err) &&
+        tokenizer_encode(reading->tokenizer, line->target.data, line->target.size, &tokens->target,
+                         &tokens->target_count, err))
+        return true;
+    error_wrap(err, "line %zu", line->findings.line);
+    return false;
+}
+
+/* Text that the model file's own rules turn into a marker, although it is not spelled like one. */
+static void check_marker_ids(struct reading *reading, const struct tokens *tokens)
+{
+    struct line *line = &reading->line;
+
+    if (reading->options->rules == DATA_RULES_AS_REFERENCE)
+        return;
+    if (render_count_marker_ids(tokens->prompt, tokens->prompt_count) !=
+            render_prompt_markers(&line->record) ||
+        render_count_marker_ids(tokens->target, tokens->target_count) !=
+            render_target_markers(&line->record))
+        findings_add(&line->findings, PROBLEM_STRICT, 0, "", "marker",
+                     "the tokenizer reads part of the text as a control marker");
+}
+
+/* True when the line stays, with *ret_kept the tokens that are left of it. */
+static bool judge_length(struct reading *reading, const struct tokens *tokens, size_t *ret_kept)
+{
+    const struct dataset_options *options = reading->options;
+    struct dataset_report *report = &reading->whole->dataset.report;
+    struct findings *findings = &reading->line.findings;
+    size_t length = whole_length(tokens), prompt = tokens->prompt_count + 1;
+    enum overlong overlong = options->overlong;
+
+    if (options->rules == DATA_RULES_AS_REFERENCE)
+        overlong = OVERLONG_TRUNCATE;
+    if (length > report->longest)
+        report->longest = length;
+    *ret_kept = length;
+    if (length <= options->max_len)
+        return true;
+    report->overlong_count++;
+    switch (overlong) {
+    case OVERLONG_REFUSE:
+        findings_add(findings, PROBLEM_STRICT, 0, "", "overlong",
+                     "%zu tokens, longer than max_len %zu", length, options->max_len);
+        return false;
+    case OVERLONG_DROP:
+        findings_add(findings, PROBLEM_WARNING, 0, "", "overlong",
+                     "%zu tokens, longer than max_len %zu: left out", length, options->max_len);
+        return false;
+    case OVERLONG_TRUNCATE:
+        *ret_kept = options->max_len;
+        if (prompt >= options->max_len)
+            report->targetless_count++;
+        findings_add(findings, PROBLEM_WARNING, 0, "", "overlong",
+                     "%zu tokens, longer than max_len %zu: cut%s", length, options->max_len,
+                     prompt >= options->max_len ? ", nothing of its target is left" : "");
+        return true;
+    }
+    return false;
+}
+
+static bool check_ids(struct reading *reading, const uint32_t *ids, size_t count)
+{
+    const struct dataset_options *options = reading->options;
+    size_t label_limit = options->label_limit ? options->label_limit : options->vocab_size;
+
+    for (size_t i = 0; i < count; i++) {
+        size_t limit = i ? label_limit : options->vocab_size;
+
+        if (ids[i] < limit && ids[i] < options->vocab_size)
+            continue;
+        findings_add(&reading->line.findings, PROBLEM_FATAL, 0, "", "vocabulary",
+                     "token %zu has id %u, the model can %s ids below %zu", i, ids[i],
+                     ids[i] < options->vocab_size ? "predict" : "read",
+                     ids[i] < options->vocab_size ? limit : options->vocab_size);
+        return false;
+    }
+    return true;
+}
+
+static bool append_example(struct whole *whole, const struct example *example, struct error *err)
+{
+    struct dataset *dataset = &whole->dataset;
+
+    if (dataset->example_count == whole->capacity) {
+        size_t capacity = whole->capacity ? 2 * whole->capacity : 256;
+        struct example *grown =
+            reallocarray(dataset->examples, capacity, sizeof(*dataset->examples));
+
+        if (!grown)
+            return error_set(err, ERR_NO_MEMORY, "read a data set: out of memory");
+        dataset->examples = grown;
+        whole->capacity = capacity;
+    }
+    dataset->examples[dataset->example_count++] = *example;
+    return true;
+}
+
+static bool keep(struct reading *reading, const struct tokens *tokens, size_t kept,
+                 struct error *err)
+{
+    struct whole *whole = reading->whole;
+    struct dataset_report *report = &whole->dataset.report;
+    size_t length = whole_length(tokens);
+    uint32_t *ids = arena_alloc(&whole->ids, length * sizeof(*ids));
+    struct example example = {.line = reading->line.findings.line, .ids = ids, .id_count = kept};
+
+    if (!ids)
+        return error_set(err, ERR_NO_MEMORY,
+                         "line %zu: the data set's tokens need more than %zu bytes, or memory is "
+                         "short",
+                         example.line, whole->ids.max_bytes);
+    ids[0] = TOKEN_BOS;
+    memcpy(ids + 1, tokens->prompt, tokens->prompt_count * sizeof(*ids));
+    memcpy(ids + 1 + tokens->prompt_count, tokens->target, tokens->target_count * sizeof(*ids));
+    ids[length - 1] = TOKEN_EOS;
+    example.prompt_count = tokens->prompt_count + 1 < kept ? tokens->prompt_count + 1 : kept;
+    if (!check_ids(reading, ids, kept))
+        return true;
+    report->example_count++;
+    report->token_count += kept;
+    report->target_count += kept - example.prompt_count;
+    return append_example(whole, &example, err);
+}
+
+static bool take_usable(struct reading *reading, struct error *err)
+{
+    struct tokens tokens = {0};
+    size_t kept;
+    bool ok = false;
+
+    if (!tokenize(reading, &tokens, err))
+        goto out;
+    check_marker_ids(reading, &tokens);
+    ok = true;
+    if (judge_length(reading, &tokens, &kept))
+        ok = keep(reading, &tokens, kept, err);
+out:
+    free(tokens.prompt);
+    free(tokens.target);
+    return ok;
+}
+
+static bool take_line(void *context, const char *text, size_t size, size_t number,
+                      struct error *err)
+{
+    struct reading *reading = context;
+    struct dataset_report *report = &reading->whole->dataset.report;
+
+    if (!line_read(&reading->line, text, size, number, report, err))
+        return false;
+    switch (reading->line.outcome) {
+    case LINE_BLANK:
+        report->blank_count++;
+        return true;
+    case LINE_SKIPPED:
+        report->skipped_count++;
+        return true;
+    case LINE_FATAL:
+        return true;
+    case LINE_USABLE:
+        break;
+    }
+    if (reading->options->rules == DATA_RULES_STRICT &&
+        reading->line.findings.counts[PROBLEM_STRICT])
+        return true; /* named in the report; the job fails */
+    return take_usable(reading, err);
+}
+
+static bool read_all(struct reading *reading, const struct mapping *map, struct error *err)
+{
+    struct lines lines;
+    bool ok;
+
+    lines_init(&lines, &reading->whole->dataset.report,
+               reading->options->rules == DATA_RULES_AS_REFERENCE, take_line, reading);
+    ok = lines_feed(&lines, (const char *)map->data, map->size, err) && lines_finish(&lines, err);
+    lines_release(&lines);
+    return ok;
+}
+
+bool dataset_read(const char *path, const struct tokenizer *tokenizer,
+                  const struct dataset_options *options, struct dataset **ret_dataset,
+                  struct error *err)
+{
+    struct reading reading = {.tokenizer = tokenizer, .options = options};
+    struct mapping map = MAPPING_NONE;
+    struct whole *whole = calloc(1, sizeof(*whole));
+    bool ok = false;
+
+    assert(options->max_len >= 1);
+    assert(options->vocab_size >= 1);
+    if (!whole)
+        return error_set(err, ERR_NO_MEMORY, "read a data set: out of memory");
+    arena_init(&whole->ids, LIMIT_DATASET_BYTES);
+    line_init(&reading.line);
+    reading.whole = whole;
+    if (!mapping_open(&map, path, err) || !file_sha256(path, whole->dataset.sha256, err) ||
+        !read_all(&reading, &map, err))
+        goto out;
+    *ret_dataset = &whole->dataset;
+    ok = true;
+out:
+    mapping_close(&map);
+    line_release(&reading.line);
+    if (!ok)
+        dataset_free(&whole->dataset);
+    return ok;
+}
+
+void dataset_free(struct dataset *dataset)
+{
+    struct whole *whole = (struct whole *)dataset;
+
+    if (!dataset)
+        return;
+    arena_release(&whole->ids);
+    free(dataset->examples);
+    free(whole);
+}
+
+bool dataset_render_line(const char *line, size_t size, enum data_rules rules,
+                         struct buf *ret_prompt, struct buf *ret_target,
+                         struct dataset_report *report, struct error *err)
+{
+    struct line one;
+    bool ok;
+
+    line_init(&one);
+    ok = line_read(&one, line, size, 1, report, err);
+    if (ok && one.outcome == LINE_USABLE &&
+        (rules == DATA_RULES_AS_REFERENCE || !one.findings.counts[PROBLEM_STRICT])) {
+        buf_append(ret_prompt, one.prompt.data, one.prompt.size);
+        buf_append(ret_target, one.target.data, one.target.size);
+        report->example_count++;
+        if (ret_prompt->failed || ret_target->failed)
+            ok = error_set(err, ERR_LIMIT, "render a line: longer than its buffer");
+    }
+    line_release(&one);
+    return ok;
+}
