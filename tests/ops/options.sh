@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# The command line and the settings file: what is refused says why, with status 2.
+#   tests/ops/options.sh OUT
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+out=$1
+. tests/support/shell/daemon.sh
+trap 'rm -rf "$work"' EXIT
+
+# refuses WORDS ARGUMENT...: status 2 and the words on stderr.
+refuses() {
+    local words=$1 status=0
+    shift
+    "$out/needled" "$@" >"$work/out" 2>&1 || status=$?
+    [ $status -eq 2 ] && grep -q -- "$words" "$work/out"
+}
+# says WORDS ARGUMENT...: status 0 and the words on stdout.
+says() {
+    local words=$1
+    shift
+    "$out/needled" "$@" >"$work/out" 2>/dev/null && grep -q -- "$words" "$work/out"
+}
+
+result "an unknown option is named" refuses "'--nonsense'" --nonsense
+result "an option without its value is named" refuses "'--listen' wants a value" --listen
+result "an unknown platform says what there is" refuses "cpu" --platforms tpu --devices
+result "a platform that is missing says why" refuses "cuda" --platforms cuda --devices
+export NEEDLED_PLATFORMS=cuda
+result "the environment's platform list is held to the same" refuses "cuda" --devices
+unset NEEDLED_PLATFORMS
+export JAX_PLATFORMS=cpu
+result "JAX_PLATFORMS is honoured" says "cpu:0" --devices
+unset JAX_PLATFORMS
+result "the inventory names the CPU and why CUDA is missing" says "cuda.*not built" --devices
+result "the version is told" says "needled $(cat daemon/VERSION)" --version
+result "the help lists the options" says "--check-config" --help
+
+echo '{"listen": "127.0.0.1:9999", "log_level": "warn"}' >"$work/good.json"
+result "settings come from a file" says "127.0.0.1:9999" --config "$work/good.json" --check-config --state-dir "$work/s"
+result "the command line wins over the file" says "127.0.0.1:8888" --listen 127.0.0.1:8888 --config "$work/good.json" --check-config --state-dir "$work/s"
+echo '{"listn": "x"}' >"$work/bad.json"
+result "an unknown key is named" refuses "listn" --config "$work/bad.json" --check-config
+echo '{"listen": 1}' >"$work/bad.json"
+result "a wrong type is named" refuses "listen" --config "$work/bad.json" --check-config
+echo '{"listen": "x",}' >"$work/bad.json"
+result "a file that is not JSON is named" refuses "bad.json" --config "$work/bad.json" --check-config
+result "a file that is not there is named" refuses "absent.json" --config "$work/absent.json" --check-config
+
+mkdir -p "$work/foreign"
+cp README.md "$work/foreign/needled.db"
+cp README.md "$work/before"
+"$out/needled" --state-dir "$work/foreign" --listen 127.0.0.1:0 >"$work/out" 2>&1
+status=$?
+foreign() { [ $status -ne 0 ] && grep -q "needled.db" "$work/out" && cmp -s "$work/before" "$work/foreign/needled.db"; }
+result "a file that is no database is refused, named and left as it is" foreign
+
+result "an address that is not loopback wants a key" refuses "key" --state-dir "$work/open" --listen 0.0.0.0:0
+
+base_folder needle-3
+start_daemon "$out"
+second() { ! "$out/needled" --state-dir "$work/state" --listen 127.0.0.1:0 >"$work/out" 2>&1 && grep -q "another daemon" "$work/out"; }
+result "a second daemon on the same state is refused" second
+started=$(date +%s%N)
+stop_daemon
+status=$?
+quick() { [ $status -eq 0 ] && [ $((($(date +%s%N) - started) / 1000000)) -lt 2000 ]; }
+result "an idle daemon stops at once with status 0" quick

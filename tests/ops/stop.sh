@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SIGTERM in the middle of a job: status 0 within two seconds, the job queued again; the next start goes on
+# and ends with the very adapter of an unbroken run. A second job waits its turn meanwhile.
+#   tests/ops/stop.sh OUT
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+out=$1
+. tests/support/shell/daemon.sh
+trap 'stop_daemon >/dev/null 2>&1; rm -rf "$work"' EXIT
+
+base_folder needle-3
+"$out/tests/make_lines" 160 5 demo >"$work/data.jsonl"
+"$out/tests/make_lines" 20 6 demo >"$work/small.jsonl"
+start_daemon "$out"
+
+# submit FILE: prints the job's id.
+submit() {
+    "$out/needlectl" submit "$1" --no-watch --set n_epochs=3 --set batch_size=4 --set learning_rate=0.002 \
+        --set lora_rank=4 --set lora_alpha=8 | sed -n 's/^created //p'
+}
+status_of() { curl -s "$url/v1/fine_tuning/jobs/$1" | field status; }
+steps_of() { curl -s "$url/v1/fine_tuning/jobs/$1" | field completed_steps; }
+ended() { case $(status_of "$1") in succeeded|failed|cancelled) ;; *) return 1 ;; esac; }
+past() { [ "$(steps_of "$1")" -ge "$2" ] 2>/dev/null; }
+
+unbroken=$(submit "$work/data.jsonl")
+wait_for 300 ended "$unbroken"
+result "an unbroken job succeeds" [ "$(status_of "$unbroken")" = succeeded ]
+
+job=$(submit "$work/data.jsonl")
+next=$(submit "$work/small.jsonl")
+result "the job gets under way" wait_for 120 past "$job" 12
+result "a second job waits" [ "$(status_of "$next")" = queued ]
+started=$(date +%s%N)
+stop_daemon
+status=$?
+took_ms=$((($(date +%s%N) - started) / 1000000))
+result "SIGTERM ends it with status 0" [ $status -eq 0 ]
+limit_ms=2000
+case $out in *asan*|*tsan*) limit_ms=10000 ;; esac # the sanitizers slow it down
+result "within two seconds ($took_ms ms)" [ $took_ms -lt $limit_ms ]
+
+start_daemon "$out"
+result "the job goes on and succeeds" wait_for 300 ended "$job"
+result "as succeeded" [ "$(status_of "$job")" = succeeded ]
+result "the waiting one ends too" wait_for 120 ended "$next"
+events=$(curl -s "$url/v1/fine_tuning/jobs/$job/events?limit=1000")
+once() { [ "$(grep -o '"type":"metrics"' <<<"$events" | wc -l)" -eq 108 ]; }
+result "each of its 108 steps was told once" once
+"$out/needlectl" fetch "$unbroken" -o "$work/a" >/dev/null
+"$out/needlectl" fetch "$job" -o "$work/b" >/dev/null
+result "the adapter is byte for byte that of the unbroken run" cmp -s "$work/a" "$work/b"
+
+victim=$(submit "$work/data.jsonl")
+wait_for 120 past "$victim" 3
+"$out/needlectl" cancel "$victim" >/dev/null
+result "a cancelled job says so at once" [ "$(status_of "$victim")" = cancelled ]
+result "a second cancel is harmless" "$out/needlectl" cancel "$victim"
+after=$(submit "$work/small.jsonl")
+result "the queue moves on" wait_for 120 ended "$after"
+stop_daemon
