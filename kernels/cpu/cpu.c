@@ -1,0 +1,128 @@
+#include "kernels/cpu/cpu.h"
+
+#include "kernels/cpu/blas.h"
+#include "kernels/host.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define WORTH_A_THREAD 8192 /* values a share holds at least */
+#define BLOCK_ROWS_MIN 32
+
+#define CPU_ENTRY(name, parameters, arguments)                                                     \
+    CPU_ENTRY_(name, ((struct cpu *)be, OP_STRIP arguments), OP_STRIP parameters)
+#define CPU_ENTRY_(name, arguments, ...)                                                           \
+    static void entry_##name(struct backend *be, __VA_ARGS__)                                      \
+    {                                                                                              \
+        cpu_##name arguments;                                                                      \
+    }
+OPS(CPU_ENTRY)
+
+static void cpu_close(struct backend *be)
+{
+    struct cpu *cpu = (struct cpu *)be;
+
+    pool_close(cpu->pool);
+    free(cpu->scratch);
+    free(cpu);
+}
+
+#define CPU_FIELD(name, parameters, arguments) .name = entry_##name,
+static const struct backend_table cpu_table = {.close = cpu_close,
+                                               .alloc = host_alloc,
+                                               .free = host_free,
+                                               .upload = host_copy,
+                                               .download = host_copy,
+                                               .copy = host_copy,
+                                               .zero = host_zero,
+                                               .sync = host_sync,
+                                               OPS(CPU_FIELD)};
+
+static_assert(offsetof(struct cpu, base) == 0, "a struct backend is at its start");
+
+enum backend_status cpu_open(const struct backend_options *options, struct backend **ret_backend,
+                             char *ret_reason, size_t reason_size)
+{
+    assert(options->thread_count >= 1);
+    blas_use_one_thread();
+    if (!blas_check(blas_gemm, ret_reason, reason_size))
+        return BACKEND_CHECK_FAILED;
+
+    size_t thread_count = (size_t)options->thread_count, callers = blas_callers_max();
+    if (thread_count > callers)
+        thread_count = callers;
+    struct cpu *cpu = calloc(1, sizeof *cpu);
+    struct pool *pool = cpu ? pool_open(thread_count, blas_use_one_thread) : NULL;
+    if (!pool) {
+        snprintf(ret_reason, reason_size, "no memory or no threads for a pool of %zu",
+                 thread_count);
+        free(cpu);
+        return BACKEND_NO_MEMORY;
+    }
+    cpu->base.table = &cpu_table;
+    cpu->base.kind = BACKEND_CPU;
+    cpu->pool = pool;
+    *ret_backend = &cpu->base;
+    return BACKEND_OK;
+}
+
+float *cpu_scratch(struct cpu *cpu, size_t count)
+{
+    if (count <= cpu->scratch_count)
+        return cpu->scratch;
+
+    size_t grown =
+        (count + count / 4 + 1023) / 1024 * 1024; /* a quarter more: few steps of growth */
+    assert(grown >= count && grown <= SIZE_MAX / sizeof(float));
+    float *memory = aligned_alloc(64, grown * sizeof(float));
+    if (!memory) {
+        struct backend_device device = {0};
+        cpu_describe(&device);
+        backend_set_fault(&cpu->base, BACKEND_NO_MEMORY,
+                          "out of memory: %zu bytes needed for scratch, %llu free",
+                          grown * sizeof(float), (unsigned long long)device.memory_free_bytes);
+        return NULL;
+    }
+    free(cpu->scratch);
+    cpu->scratch = memory;
+    cpu->scratch_count = grown;
+    return memory;
+}
+
+void cpu_run_rows(struct cpu *cpu, size_t rows, size_t width, pool_body *body, void *context)
+{
+    pool_run(cpu->pool, rows, WORTH_A_THREAD / (width + 1) + 1, body, context);
+}
+
+struct cpu_blocks cpu_blocks(size_t rows)
+{
+    size_t size = (rows + CPU_PARTIALS - 1) / CPU_PARTIALS;
+
+    if (size < BLOCK_ROWS_MIN)
+        size = BLOCK_ROWS_MIN;
+    return (struct cpu_blocks){.rows = rows, .size = size, .count = (rows + size - 1) / size};
+}
+
+struct partials {
+    float *total;
+    const float *partial;
+    size_t blocks, stride;
+};
+
+static void add_partial_columns(void *context, size_t begin, size_t end, size_t part)
+{
+    const struct partials *a = context;
+
+    (void)part;
+    for (size_t b = 0; b < a->blocks; b++)
+        for (size_t c = begin; c < end; c++)
+            a->total[c] += a->partial[b * a->stride + c];
+}
+
+void cpu_add_partials(struct cpu *cpu, float *total, const float *partial, size_t blocks,
+                      size_t stride, size_t width)
+{
+    struct partials a = {total, partial, blocks, stride};
+    cpu_run_rows(cpu, width, blocks, add_partial_columns, &a);
+}

@@ -1,0 +1,127 @@
+/*
+ * embed: rows of tables by token, see kernels/ref/embed.c and kernels/ref/gather.c.
+ *
+ * Forward is shared out by rows. Backward is shared out by columns, since two rows may hold the
+ * same token: each column adds in the order of n.
+ */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/quant.h"
+
+#include <string.h>
+
+#define COLUMN_GRAIN 16 /* columns of a share: one cache line */
+
+struct embed {
+    float *target;
+    const float *source;
+    const uint32_t *tokens;
+    float scale;
+    size_t N, D;
+};
+
+static void embed_rows(void *context, size_t begin, size_t end, size_t part)
+{
+    const struct embed *a = context;
+
+    (void)part;
+    for (size_t n = begin; n < end; n++) {
+        const float *source = &a->source[(size_t)a->tokens[n] * a->D];
+        float *target = &a->target[n * a->D];
+        for (size_t d = 0; d < a->D; d++)
+            target[d] = a->scale * source[d];
+    }
+}
+
+void cpu_embed_forward(struct cpu *cpu, float *x, const float *table, const uint32_t *tokens,
+                       float scale, size_t N, size_t D)
+{
+    struct embed a = {x, table, tokens, scale, N, D};
+    cpu_run_rows(cpu, N, D, embed_rows, &a);
+}
+
+static void embed_columns(void *context, size_t begin, size_t end, size_t part)
+{
+    const struct embed *a = context;
+
+    (void)part;
+    for (size_t n = 0; n < a->N; n++) {
+        float *target = &a->target[(size_t)a->tokens[n] * a->D];
+        const float *source = &a->source[n * a->D];
+        for (size_t d = begin; d < end; d++)
+            target[d] += a->scale * source[d];
+    }
+}
+
+void cpu_embed_backward(struct cpu *cpu, float *dtable, const float *dx, const uint32_t *tokens,
+                        float scale, size_t N, size_t D)
+{
+    struct embed a = {dtable, dx, tokens, scale, N, D};
+    if (dtable)
+        pool_run(cpu->pool, D, COLUMN_GRAIN, embed_columns, &a);
+}
+
+struct gather {
+    float *target;
+    const float *source;
+    const int32_t *index;
+    size_t N, tables, slots, sub;
+    enum rounding rounding;
+};
+
+static void gather_rows(void *context, size_t begin, size_t end, size_t part)
+{
+    const struct gather *a = context;
+    size_t sub = a->sub, width = a->tables * sub;
+
+    (void)part;
+    for (size_t n = begin; n < end; n++) {
+        float *row = &a->target[n * width];
+        for (size_t t = 0; t < a->tables; t++) {
+            int32_t slot = a->index[n * a->tables + t];
+            if (slot < 0)
+                memset(&row[t * sub], 0, sub * sizeof *row);
+            else
+                memcpy(&row[t * sub], &a->source[(t * a->slots + (size_t)slot) * sub],
+                       sub * sizeof *row);
+        }
+        if (a->rounding == ROUND_A8)
+            quant_round_a8(row, row, width);
+    }
+}
+
+void cpu_gather_forward(struct cpu *cpu, float *y, const float *table, const int32_t *index,
+                        size_t N, size_t tables, size_t slots, size_t sub, enum rounding rounding)
+{
+    struct gather a = {y, table, index, N, tables, slots, sub, rounding};
+    cpu_run_rows(cpu, N, tables * sub, gather_rows, &a);
+}
+
+/* Columns [begin, end) of the side-by-side rows. */
+static void gather_columns(void *context, size_t begin, size_t end, size_t part)
+{
+    const struct gather *a = context;
+    size_t sub = a->sub;
+
+    (void)part;
+    for (size_t t = begin / sub; t * sub < end; t++) {
+        size_t first = t * sub > begin ? 0 : begin - t * sub;
+        size_t past = (t + 1) * sub < end ? sub : end - t * sub;
+        for (size_t n = 0; n < a->N; n++) {
+            int32_t slot = a->index[n * a->tables + t];
+            if (slot < 0)
+                continue;
+            float *target = &a->target[(t * a->slots + (size_t)slot) * sub];
+            const float *source = &a->source[(n * a->tables + t) * sub];
+            for (size_t s = first; s < past; s++)
+                target[s] += source[s];
+        }
+    }
+}
+
+void cpu_gather_backward(struct cpu *cpu, float *dtable, const float *dy, const int32_t *index,
+                         size_t N, size_t tables, size_t slots, size_t sub)
+{
+    struct gather a = {dtable, dy, index, N, tables, slots, sub, ROUND_NONE};
+    if (dtable)
+        pool_run(cpu->pool, tables * sub, COLUMN_GRAIN, gather_columns, &a);
+}

@@ -1,0 +1,179 @@
+/*
+ * vector: row loops that a compiler turns into SIMD without being allowed to reorder sums.
+ *
+ * Purpose    Sums run in LANES partial sums of fixed order, folded in halves: the same bits at any
+ *            vector width. exp and log are short polynomials without calls or branches.
+ * Ownership  None.
+ * Threads    Any.
+ * Failure    None. NaN goes through: exp, log and sums of NaN are NaN.
+ */
+#ifndef NEEDLED_VECTOR_H
+#define NEEDLED_VECTOR_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LANES 16
+
+static inline float vector_fold(float *lane)
+{
+    for (size_t half = LANES / 2; half > 0; half /= 2)
+        for (size_t k = 0; k < half; k++)
+            lane[k] += lane[k + half];
+    return lane[0];
+}
+
+static inline float vector_dot(const float *a, const float *b, size_t count)
+{
+    float lane[LANES] = {0};
+    size_t i = 0;
+
+    for (; i + LANES <= count; i += LANES)
+        for (size_t k = 0; k < LANES; k++)
+            lane[k] += a[i + k] * b[i + k];
+    for (size_t k = 0; i + k < count; k++)
+        lane[k] += a[i + k] * b[i + k];
+    return vector_fold(lane);
+}
+
+static inline float vector_sum(const float *a, size_t count)
+{
+    float lane[LANES] = {0};
+    size_t i = 0;
+
+    for (; i + LANES <= count; i += LANES)
+        for (size_t k = 0; k < LANES; k++)
+            lane[k] += a[i + k];
+    for (size_t k = 0; i + k < count; k++)
+        lane[k] += a[i + k];
+    return vector_fold(lane);
+}
+
+/* sum a b c, for norms' backward with a gain in it */
+static inline float vector_dot3(const float *a, const float *b, const float *c, size_t count)
+{
+    float lane[LANES] = {0};
+    size_t i = 0;
+
+    for (; i + LANES <= count; i += LANES)
+        for (size_t k = 0; k < LANES; k++)
+            lane[k] += a[i + k] * b[i + k] * c[i + k];
+    for (size_t k = 0; i + k < count; k++)
+        lane[k] += a[i + k] * b[i + k] * c[i + k];
+    return vector_fold(lane);
+}
+
+static inline float vector_max_abs(const float *a, size_t count)
+{
+    float lane[LANES] = {0};
+    size_t i = 0;
+
+    for (; i + LANES <= count; i += LANES)
+        for (size_t k = 0; k < LANES; k++)
+            lane[k] = fabsf(a[i + k]) > lane[k] ? fabsf(a[i + k]) : lane[k];
+    for (size_t k = 0; i + k < count; k++)
+        lane[k] = fabsf(a[i + k]) > lane[k] ? fabsf(a[i + k]) : lane[k];
+    for (size_t k = 1; k < LANES; k++)
+        lane[0] = lane[k] > lane[0] ? lane[k] : lane[0];
+    return lane[0];
+}
+
+static inline float vector_max(const float *a, size_t count)
+{
+    float lane[LANES];
+    size_t i = 0;
+
+    for (size_t k = 0; k < LANES; k++)
+        lane[k] = -INFINITY;
+    for (; i + LANES <= count; i += LANES)
+        for (size_t k = 0; k < LANES; k++)
+            lane[k] = a[i + k] > lane[k] ? a[i + k] : lane[k];
+    for (size_t k = 0; i + k < count; k++)
+        lane[k] = a[i + k] > lane[k] ? a[i + k] : lane[k];
+    for (size_t k = 1; k < LANES; k++)
+        lane[0] = lane[k] > lane[0] ? lane[k] : lane[0];
+    return lane[0];
+}
+
+/* y += s x */
+static inline void vector_add_scaled(float *restrict y, const float *restrict x, float s,
+                                     size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        y[i] += s * x[i];
+}
+
+static inline void vector_scale(float *y, float s, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        y[i] *= s;
+}
+
+static inline uint32_t vector_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float vector_from_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Within 2 ulp; 0 below -86.9 (1.8e-38), infinity where float ends. Adding 1.5 * 2^23 rounds to a
+ * whole number and leaves it in the low bits; the power of two is put together in two steps. */
+static inline float vector_exp(float x)
+{
+    const float low = -86.9f, high = 89.0f, shift = 12582912.0f;
+    float c = x > high ? high : x;
+    c = c < low ? low : c;
+    float t = c * 1.44269504088896341f + shift;
+    float n = t - shift;
+    float f = c - n * 0.693359375f + n * 2.12194440e-4f;
+
+    float p = 1.9875691500e-4f;
+    p = p * f + 1.3981999507e-3f;
+    p = p * f + 8.3334519073e-3f;
+    p = p * f + 4.1665795894e-2f;
+    p = p * f + 1.6666665459e-1f;
+    p = p * f + 5.0000001201e-1f;
+    p = p * f * f + f + 1.0f;
+
+    float half_power = vector_from_bits((vector_bits(t) << 23) + 0x3f000000u);
+    float result = p * half_power * 2.0f;
+    return x < low ? 0.0f : result;
+}
+
+/* Natural logarithm of a positive normal number, within 2 ulp; NaN and infinity give NaN. */
+static inline float vector_log(float x)
+{
+    uint32_t bits = vector_bits(x);
+    uint32_t offset = bits - 0x3f3504f3u; /* so that the mantissa lies in [sqrt(1/2), sqrt(2)) */
+    float e = (float)((int32_t)offset >> 23);
+    float m = vector_from_bits((offset & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+    float z = m * m;
+
+    float p = 7.0376836292e-2f;
+    p = p * m - 1.1514610310e-1f;
+    p = p * m + 1.1676998740e-1f;
+    p = p * m - 1.2420140846e-1f;
+    p = p * m + 1.4249322787e-1f;
+    p = p * m - 1.6668057665e-1f;
+    p = p * m + 2.0000714765e-1f;
+    p = p * m - 2.4999993993e-1f;
+    p = p * m + 3.3333331174e-1f;
+    p = p * m * z - e * 2.12194440e-4f - 0.5f * z;
+    return m + p + e * 0.693359375f + (x - x);
+}
+
+static inline float vector_sigmoid(float x)
+{
+    return 1.0f / (1.0f + vector_exp(-x));
+}
+
+#endif
