@@ -15,8 +15,8 @@
 #include "kernels/cpu/pool.h"
 #include "kernels/table.h"
 
-#define CPU_EPSILON 1e-6f /* under every root of a mean square */
-#define CPU_PARTIALS 64   /* most partial sums of a gradient that adds over rows */
+#define CPU_EPSILON 1e-6 /* under every root of a mean square */
+#define CPU_PARTIALS 64  /* most partial sums of a gradient that adds over rows */
 
 struct cpu {
     struct backend base;

@@ -49,7 +49,7 @@ static void heads_rows(void *context, size_t begin, size_t end, size_t part)
         if (heads->tap_count)
             taps_row(&a->t[n * width], a->x, heads->taps, a->tree, n, width, heads->tap_count, 1);
         for (size_t h = 0; heads->gain && h < H; h++) {
-            float r = norm_inverse(&t[h * C], C);
+            float r = (float)norm_inverse(&t[h * C], C);
             a->r[n * H + h] = r;
             norm_and_turn(&y[h * C], &t[h * C], r, heads, (size_t)a->tree->depth[n]);
         }

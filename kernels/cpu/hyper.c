@@ -90,7 +90,7 @@ static void read_tile(const struct hyper_call *a, size_t first, size_t count, fl
     struct matmul product = {.M = count, .N = a->M, .K = a->width, .alpha = 1};
 
     for (size_t n = first; n < first + count; n++)
-        a->r[n] = norm_inverse(&a->S[n * a->width], a->width);
+        a->r[n] = (float)norm_inverse(&a->S[n * a->width], a->width);
     normalise(nx, a, first, count, a->r);
     product.lda = a->width;
     product.ldb = product.ldc = a->M;

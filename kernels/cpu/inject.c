@@ -17,8 +17,8 @@ static void inject_rows(void *context, size_t begin, size_t end, size_t part)
     (void)part;
     for (size_t n = begin; n < end; n++) {
         const float *u = &a->u[n * D], *key = &a->key[n * D], *value = &a->value[n * D];
-        float fit = vector_dot(u, key, D) * norm_inverse(u, D) * norm_inverse(key, D);
-        float alpha = vector_sigmoid(fit / sqrtf((float)D)), *y = &a->y[n * D];
+        double fit = norm_dot(u, key, D) * norm_inverse(u, D) * norm_inverse(key, D);
+        float alpha = (float)(1.0 / (1.0 + exp(-fit / sqrt((double)D)))), *y = &a->y[n * D];
         a->alpha[n] = alpha;
         for (size_t d = 0; d < D; d++)
             y[d] = u[d] + alpha * value[d];
@@ -36,17 +36,18 @@ static void inject_backward_row(const struct inject *a, size_t n)
 {
     size_t D = a->D;
     const float *u = &a->u[n * D], *key = &a->key[n * D], *dy = &a->dy[n * D];
-    float ru = norm_inverse(u, D), rk = norm_inverse(key, D), alpha = a->kept_alpha[n];
-    float mean = vector_dot(u, key, D) / (float)D;
-    float z = alpha * (1.0f - alpha) * vector_dot(dy, &a->value[n * D], D) / sqrtf((float)D);
-    float both = z * ru * rk, u_pull = ru * ru * mean, key_pull = rk * rk * mean;
+    const double ru = norm_inverse(u, D), rk = norm_inverse(key, D), alpha = a->kept_alpha[n];
+    const double mean = norm_dot(u, key, D) / (double)D;
+    const double fit = alpha * (1.0 - alpha) * norm_dot(dy, &a->value[n * D], D);
+    const double both = fit / sqrt((double)D) * ru * rk;
+    const double u_pull = ru * ru * mean, key_pull = rk * rk * mean;
 
     for (size_t d = 0; a->dkey && d < D; d++)
-        a->dkey[n * D + d] = both * (u[d] - key[d] * key_pull);
+        a->dkey[n * D + d] = (float)(both * ((double)u[d] - (double)key[d] * key_pull));
     for (size_t d = 0; a->dvalue && d < D; d++)
-        a->dvalue[n * D + d] = alpha * dy[d];
+        a->dvalue[n * D + d] = (float)alpha * dy[d];
     for (size_t d = 0; d < D; d++)
-        a->y[n * D + d] = dy[d] + both * (key[d] - u[d] * u_pull);
+        a->y[n * D + d] = (float)((double)dy[d] + both * ((double)key[d] - (double)u[d] * u_pull));
 }
 
 static void inject_backward_rows(void *context, size_t begin, size_t end, size_t part)

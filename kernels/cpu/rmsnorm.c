@@ -27,15 +27,16 @@ static void norm_rows(void *context, size_t begin, size_t end, size_t part)
     (void)part;
     for (size_t n = begin; n < end; n++) {
         const float *x = &a->x[n * C];
-        float *y = &a->y[n * C], r = norm_inverse(x, C);
-        a->r[n] = r;
+        const double r = norm_inverse(x, C), scale = (double)a->s * r;
+        float *y = &a->y[n * C];
+        a->r[n] = (float)r;
         if (a->skip) {
-            float scale = a->s * r;
+            const float *skip = &a->skip[n * C];
             for (size_t c = 0; c < C; c++)
-                y[c] = a->skip[n * C + c] + (1.0f + a->gain[c]) * x[c] * scale;
+                y[c] = (float)((double)skip[c] + (1.0 + (double)a->gain[c]) * (double)x[c] * scale);
         } else {
             for (size_t c = 0; c < C; c++)
-                y[c] = (1.0f + a->gain[c]) * x[c] * r;
+                y[c] = (float)((1.0 + (double)a->gain[c]) * (double)x[c] * r);
         }
         if (a->rounding == ROUND_A8)
             quant_round_a8(y, y, C);
@@ -47,7 +48,7 @@ static void add_row_to_partial(float *dgain, float *dgate, const float *dy, cons
 {
     for (size_t c = 0; c < C; c++)
         dgain[c] += dy[c] * x[c] * r;
-    *dgate += r * (vector_dot(dy, x, C) + vector_dot3(gain, dy, x, C));
+    *dgate += r * (float)norm_dot_gain(gain, dy, x, C);
 }
 
 static void norm_backward_blocks(void *context, size_t begin, size_t end, size_t part)

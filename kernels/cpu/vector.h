@@ -51,20 +51,6 @@ static inline float vector_sum(const float *a, size_t count)
     return vector_fold(lane);
 }
 
-/* sum a b c, for norms' backward with a gain in it */
-static inline float vector_dot3(const float *a, const float *b, const float *c, size_t count)
-{
-    float lane[LANES] = {0};
-    size_t i = 0;
-
-    for (; i + LANES <= count; i += LANES)
-        for (size_t k = 0; k < LANES; k++)
-            lane[k] += a[i + k] * b[i + k] * c[i + k];
-    for (size_t k = 0; i + k < count; k++)
-        lane[k] += a[i + k] * b[i + k] * c[i + k];
-    return vector_fold(lane);
-}
-
 static inline float vector_max_abs(const float *a, size_t count)
 {
     float lane[LANES] = {0};
