@@ -2,7 +2,9 @@
 
 #include "daemon/base/json.h"
 
+#include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #define DEFAULT_ROPE_THETA 100000.0
