@@ -33,6 +33,8 @@ size_t lora_device_bytes(const struct geometry *geometry, size_t rank);
 MUST_CHECK bool lora_new(const struct weights *weights, size_t rank, float alpha,
                          struct lora **ret_lora, struct error *err);
 void lora_free(struct lora *lora); /* NULL is fine */
+/* alpha / rank as the adapter file states it: in double, from alpha's shortest decimal. */
+double lora_scale(const struct lora *lora);
 
 /* A ~ N(0, 1) / rank from the seed, B = 0, moments = 0. */
 MUST_CHECK bool lora_start(struct lora *lora, uint64_t seed, struct error *err);
