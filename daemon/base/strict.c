@@ -284,9 +284,8 @@ bool strict_read(const char *text, size_t size, struct arena *arena,
     if (!value)
         return strict_scan_refuse_memory(&reader);
     if (fault < size)
-        return strict_scan_refuse(&reader, fault, "not_utf8",
-                                  "not UTF-8: byte 0x%02x at offset %zu",
-                                  (unsigned char)text[fault], fault);
+        return strict_scan_refuse(&reader, fault, "not_utf8", "not UTF-8: byte 0x%02x",
+                                  (unsigned char)text[fault]);
     strict_scan_skip_space(&reader);
     if (!read_value(&reader, value))
         return false;

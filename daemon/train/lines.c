@@ -52,11 +52,14 @@ static bool looks_like_csv(const char *text, size_t size)
 /* The first record that is not blank shows what kind of file it is. */
 static void look_at_first(struct lines *lines, const char *text, size_t size)
 {
+    const char *whole = text;
+    size_t whole_size = size;
+
     utf8_strip(&text, &size);
     if (size == 0)
         return;
     lines->begun = true;
-    if (starts_with(text, size, "\x1f\x8b", 2))
+    if (starts_with(whole, whole_size, "\x1f\x8b", 2))
         refuse_file(lines, lines->number, "gzip", "the file is gzip-compressed: unpack it first");
     else if (starts_with(text, size, "PK\x03\x04", 4))
         refuse_file(lines, lines->number, "zip", "the file is a zip archive: unpack it first");

@@ -124,7 +124,7 @@ static void faults_name_their_place_and_their_kind(void **state)
         {"{\"a\":1} x", 0, 9, "trailing_text", "", "after the object"},
         {"{\"a\":{\"b\":[1,\"xy", 0, 14, "cut_off", "a.b[1]", "never ends"},
         {"{\"a\":", 0, 6, "cut_off", "a", "cut off"},
-        {"{\"a\":\"caf\xe9\"}", 0, 10, "not_utf8", "", "offset 9"},
+        {"{\"a\":\"caf\xe9\"}", 0, 10, "not_utf8", "", "UTF-8"},
         {"\"\xed\xa0\x80\"", 0, 2, "not_utf8", "", "0xed"},
         {"\"\xc0\xaf\"", 0, 2, "not_utf8", "", "0xc0"},
         {"\"\xf4\x90\x80\x80\"", 0, 2, "not_utf8", "", "0xf4"},
