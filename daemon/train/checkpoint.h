@@ -1,0 +1,56 @@
+/*
+ * checkpoint: what a run needs to go on after a stop, in one file.
+ *
+ * Purpose    resume-<step>-<epochs>.safetensors: adapter, both moments, and the run's state; beside
+ *            it a .sha256 of its bytes. The last CHECKPOINT_KEPT are kept. Reading takes the newest
+ *            that is whole and belongs to this very job; what is damaged is named and passed over.
+ * Ownership  The folder is the caller's; so are the arrays, filled in place.
+ * Threads    One folder, one thread.
+ * Failure    Writing: as safetensors_write; older checkpoints stay. Reading fails only when the
+ *            folder cannot be read.
+ */
+#ifndef NEEDLED_TRAIN_CHECKPOINT_H
+#define NEEDLED_TRAIN_CHECKPOINT_H
+
+#include "daemon/base/error.h"
+#include "daemon/base/file.h"
+#include "daemon/base/limits.h"
+#include "daemon/train/shuffle.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CHECKPOINT_KEPT 3
+
+struct checkpoint {
+    uint64_t step;           /* whole steps done */
+    uint64_t epochs_told;    /* epochs that were validated and told */
+    uint64_t trained_tokens; /* in these steps */
+    struct shuffle shuffle;  /* draws the order of the epoch the next step belongs to */
+    double train_loss, train_accuracy, valid_loss; /* the last ones; NAN: none yet */
+    size_t value_count;
+    float *values, *moment1, *moment2; /* host, [value_count] */
+};
+
+struct checkpoint_file { /* one that was written */
+    char path[LIMIT_PATH_BYTES];
+    uint64_t size_bytes;
+    char sha256[SHA256_HEX_SIZE];
+};
+
+/* identity: a text equal for equal jobs alone (digests of data and base, hyper-parameters). Removes
+ * what is older than the last CHECKPOINT_KEPT afterwards. */
+MUST_CHECK bool checkpoint_write(const char *folder, const char *identity,
+                                 const struct checkpoint *checkpoint,
+                                 struct checkpoint_file *ret_file, struct error *err);
+
+typedef void checkpoint_warn_fn(void *context, const char *text);
+
+/* The caller sets value_count and the arrays; the rest is filled when *ret_found. Checkpoints that
+ * are damaged or of another job are told to `warn` and removed. */
+MUST_CHECK bool checkpoint_read_newest(const char *folder, const char *identity,
+                                       checkpoint_warn_fn *warn, void *context,
+                                       struct checkpoint *checkpoint, bool *ret_found,
+                                       struct error *err);
+
+#endif
