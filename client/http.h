@@ -2,9 +2,11 @@
  * http: requests to the daemon.
  *
  * Purpose    One function per kind of exchange over libcurl; answers are JSON, files or event
- * streams. Ownership  http_open / http_close. *ret_json is a cJSON tree for the caller to
- * cJSON_Delete. Threads    One handle, one thread. Failure    False with a sentence in http_error:
- * connection refused and where, or the server's own error.message.
+ *            streams.
+ * Ownership  http_open / http_close. *ret_json is a cJSON tree for the caller to cJSON_Delete.
+ * Threads    One handle, one thread.
+ * Failure    False with a sentence in http_error: connection refused and where, or the server's own
+ *            error.message.
  */
 #ifndef NEEDLED_CLIENT_HTTP_H
 #define NEEDLED_CLIENT_HTTP_H

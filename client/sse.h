@@ -2,9 +2,10 @@
  * sse: the reader's side of server-sent events.
  *
  * Purpose    Turns a byte stream, cut anywhere, into events. Grammar: WHATWG HTML, "Server-sent
- * events". Ownership  sse_init / sse_release (caller's storage). Texts given to take die with the
- * call. Threads    One parser, one thread. Failure    sse_feed returns false when take did, or when
- * a line passes SSE_LINE_MAX.
+ *            events".
+ * Ownership  sse_init / sse_release (caller's storage). Texts given to take die with the call.
+ * Threads    One parser, one thread.
+ * Failure    sse_feed returns false when take did, or when a line passes SSE_LINE_MAX.
  */
 #ifndef NEEDLED_CLIENT_SSE_H
 #define NEEDLED_CLIENT_SSE_H

@@ -2,9 +2,10 @@
  * watch: a job's events on the terminal.
  *
  * Purpose    Follows the stream until the job ends: a progress bar with loss, tokens/s and time
- * left on a terminal, plain lines elsewhere; a curve of the loss at the end when asked. Ownership
- * None kept. Threads    The caller's; Ctrl-C ends the program and leaves the job running. Failure
- * Returns a status for the shell: 0 succeeded, 1 failed, 3 cancelled, 2 no connection.
+ *            left on a terminal, plain lines elsewhere; a curve of the loss at the end when asked.
+ * Ownership  None kept.
+ * Threads    The caller's; Ctrl-C ends the program and leaves the job running.
+ * Failure    Returns a status for the shell: 0 succeeded, 1 failed, 3 cancelled, 2 no connection.
  */
 #ifndef NEEDLED_CLIENT_WATCH_H
 #define NEEDLED_CLIENT_WATCH_H

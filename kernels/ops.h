@@ -2,10 +2,11 @@
  * ops: every operation a backend must have, in one list.
  *
  * Purpose    OPS(OP) names each op with its parameters; backend.h makes the call and the table out
- * of it, each backend its entry: an op without an implementation does not compile. Ownership  Ops
- * own nothing. Pointers are device addresses from backend_alloc unless a struct says host; structs
- * themselves are host memory, read during the call. Threads    See backend.h. Failure    None:
- * shapes are asserted, device faults are kept and reported by backend_sync.
+ *            of it, each backend its entry: an op without an implementation does not compile.
+ * Ownership  Ops own nothing. Pointers are device addresses from backend_alloc unless a struct says
+ *            host; structs themselves are host memory, read during the call.
+ * Threads    See backend.h.
+ * Failure    None: shapes are asserted, device faults are kept and reported by backend_sync.
  *
  * Notation   N rows (tokens of a micro-batch), D model width, H heads, G key/value heads, C head
  * size of q and k, V head size of v, n lanes. Arrays are float32, row-major, dense.

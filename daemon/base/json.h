@@ -3,11 +3,12 @@
  *
  * Purpose    Wraps cJSON: parses strictly (the whole text, one value, bounded depth, no duplicate
  *            keys, UTF-8) and reads fields with presence, type and range checked and the field
- * named. Data lines of a training file are not read here: see strict.h. Ownership  json_parse and
- * json_new_* hand a tree over; json_free takes it back. Children die with their root. Strings
- * returned by getters are borrowed from the tree. Threads    One tree, one thread. Failure Getters
- * set ERR_INVALID with param = the field's path. Builders that run out of memory mark the root;
- * json_print then fails.
+ *            named. Data lines of a training file are not read here: see strict.h.
+ * Ownership  json_parse and json_new_* hand a tree over; json_free takes it back. Children die with
+ *            their root. Strings returned by getters are borrowed from the tree.
+ * Threads    One tree, one thread.
+ * Failure    Getters set ERR_INVALID with param = the field's path. Builders that run out of memory
+ *            mark the root; json_print then fails.
  */
 #ifndef NEEDLED_JSON_H
 #define NEEDLED_JSON_H
@@ -21,6 +22,12 @@
 struct json; /* any JSON value */
 
 enum json_kind { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
+
+/* At start: known bad and known good texts go through the reader; its first mistake is
+ * ERR_INTERNAL, so that a library that was built or patched otherwise is found before it serves
+ * anybody. */
+MUST_CHECK bool json_self_test(struct error *err);
+const char *json_library_version(void);
 
 /* err->message gives the byte offset of the first fault. */
 MUST_CHECK bool json_parse(const char *text, size_t size, struct json **ret_json,

@@ -2,12 +2,13 @@
  * dataset: a training file, read as the trainer reads it.
  *
  * Purpose    One reader for upload, validation, reports and training, so that no file passes the
- * one and fails the other. Two rule sets: strict names and refuses, as_reference takes, skips and
- * cuts exactly as the reference implementation does, and counts all of it. Ownership
- * dataset_scan_new / _free; dataset_read hands a data set over, dataset_free takes it back. Example
- * pointers live as long as the data set. Threads    One object, one thread. Failure    False with
- * err for what stops reading at all (I/O, memory, limits). What is wrong with the lines is in the
- * report; dataset_report_error turns it into one error.
+ *            one and fails the other. Two rule sets: strict names and refuses, as_reference takes,
+ *            skips and cuts exactly as the reference implementation does, and counts all of it.
+ * Ownership  dataset_scan_new / _free; dataset_read hands a data set over, dataset_free takes it
+ *            back. Example pointers live as long as the data set.
+ * Threads    One object, one thread.
+ * Failure    False with err for what stops reading at all (I/O, memory, limits). What is wrong with
+ *            the lines is in the report; dataset_report_error turns it into one error.
  */
 #ifndef NEEDLED_DATASET_H
 #define NEEDLED_DATASET_H
