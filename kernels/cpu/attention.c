@@ -100,9 +100,9 @@ void cpu_attention_forward(struct cpu *cpu, float *o, float *lse, const float *q
 
     a.tree = tree;
     a.width = sums_width(shape);
-    a.sums = cpu_scratch(cpu, a.width * pool_thread_count(cpu->pool));
+    a.sums = cpu_scratch(cpu, a.width * team_thread_count(cpu->team));
     if (a.sums)
-        pool_deal(cpu->pool, (tree->token_count + BLOCK - 1) / BLOCK, forward_block, &a);
+        team_deal(cpu->team, (tree->token_count + BLOCK - 1) / BLOCK, forward_block, &a);
 }
 
 /* p and ds of pairs from their scores, sum_v dout v and the row terms. */
@@ -211,11 +211,11 @@ void cpu_attention_backward(struct cpu *cpu, float *dq, float *dk, float *dv, co
     a.shape = shape;
     a.tree = tree;
     a.width = sums_width(shape);
-    size_t sums = a.width * pool_thread_count(cpu->pool);
+    size_t sums = a.width * team_thread_count(cpu->team);
     a.sums = cpu_scratch(cpu, sums + tree->token_count * shape->head_count);
     if (!a.sums)
         return;
     a.rows = a.sums + sums;
-    pool_deal(cpu->pool, blocks, queries_block, &a);
-    pool_deal(cpu->pool, blocks, keys_block, &a);
+    team_deal(cpu->team, blocks, queries_block, &a);
+    team_deal(cpu->team, blocks, keys_block, &a);
 }

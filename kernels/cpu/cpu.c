@@ -23,7 +23,7 @@ static void cpu_close(struct backend *be)
 {
     struct cpu *cpu = (struct cpu *)be;
 
-    pool_close(cpu->pool);
+    team_close(cpu->team);
     free(cpu->scratch);
     free(cpu);
 }
@@ -53,16 +53,16 @@ enum backend_status cpu_open(const struct backend_options *options, struct backe
     if (thread_count > callers)
         thread_count = callers;
     struct cpu *cpu = calloc(1, sizeof *cpu);
-    struct pool *pool = cpu ? pool_open(thread_count, blas_use_one_thread) : NULL;
-    if (!pool) {
-        snprintf(ret_reason, reason_size, "no memory or no threads for a pool of %zu",
+    struct team *team = cpu ? team_open(thread_count, blas_use_one_thread) : NULL;
+    if (!team) {
+        snprintf(ret_reason, reason_size, "no memory or no threads for a team of %zu",
                  thread_count);
         free(cpu);
         return BACKEND_NO_MEMORY;
     }
     cpu->base.table = &cpu_table;
     cpu->base.kind = BACKEND_CPU;
-    cpu->pool = pool;
+    cpu->team = team;
     *ret_backend = &cpu->base;
     return BACKEND_OK;
 }
@@ -90,9 +90,9 @@ float *cpu_scratch(struct cpu *cpu, size_t count)
     return memory;
 }
 
-void cpu_run_rows(struct cpu *cpu, size_t rows, size_t width, pool_body *body, void *context)
+void cpu_run_rows(struct cpu *cpu, size_t rows, size_t width, team_body *body, void *context)
 {
-    pool_run(cpu->pool, rows, WORTH_A_THREAD / (width + 1) + 1, body, context);
+    team_run(cpu->team, rows, WORTH_A_THREAD / (width + 1) + 1, body, context);
 }
 
 struct cpu_blocks cpu_blocks(size_t rows)

@@ -1,9 +1,10 @@
 /*
  * cpu: the fast backend for the processor.
  *
- * Purpose    Each op as cpu_<op>(cpu, ...), its loops shared out over a thread pool, its large
+ * Purpose    Each op as cpu_<op>(cpu, ...), its loops shared out over a thread team, its large
  *            products by OpenBLAS held to one thread a caller. Formulas stand in
- * kernels/ref/<op>.c. Ownership  cpu_open makes the backend; its close frees threads and scratch.
+ *            kernels/ref/<op>.c.
+ * Ownership  cpu_open makes the backend; its close frees threads and scratch.
  * Threads    The worker that opened it. Same thread count: same bits. Every op but matmul and what
  *            is built on it gives the same bits at any thread count.
  * Failure    Scratch that does not fit sets BACKEND_NO_MEMORY; the op then does nothing.
@@ -12,7 +13,7 @@
 #define NEEDLED_CPU_H
 
 #include "kernels/backend.h"
-#include "kernels/cpu/pool.h"
+#include "kernels/cpu/team.h"
 #include "kernels/table.h"
 
 #define CPU_EPSILON 1e-6 /* under every root of a mean square */
@@ -20,7 +21,7 @@
 
 struct cpu {
     struct backend base;
-    struct pool *pool;
+    struct team *team;
     float *scratch;
     size_t scratch_count; /* floats; grows, so that a second step allocates nothing */
 };
@@ -34,8 +35,8 @@ OPS(CPU_DECLARE)
  * NULL: fault set. */
 float *cpu_scratch(struct cpu *cpu, size_t count);
 
-/* pool_run for rows of `width` values: shares are large enough to be worth a thread. */
-void cpu_run_rows(struct cpu *cpu, size_t rows, size_t width, pool_body *body, void *context);
+/* team_run for rows of `width` values: shares are large enough to be worth a thread. */
+void cpu_run_rows(struct cpu *cpu, size_t rows, size_t width, team_body *body, void *context);
 
 /* Rows in blocks for sums over rows: the cut depends on the rows alone. */
 struct cpu_blocks {
@@ -52,7 +53,7 @@ static inline size_t cpu_block_end(const struct cpu_blocks *blocks, size_t block
 void cpu_add_partials(struct cpu *cpu, float *total, const float *partial, size_t blocks,
                       size_t stride, size_t width);
 
-/* One product on the calling thread, for use inside a pool body. */
+/* One product on the calling thread, for use inside a team body. */
 void cpu_product(float *C, const float *A, const float *B, const struct matmul *shape);
 
 #endif

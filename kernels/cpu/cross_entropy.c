@@ -137,7 +137,7 @@ void cpu_cross_entropy(struct cpu *cpu, float *loss, float *hit, float *dx, floa
         product.ldc = vocab;
         product.alpha = 1;
         cpu_matmul(cpu, tile.logits, tile.x, table, &product);
-        pool_run(cpu->pool, tile.count, 1, softmax_rows, &tile);
+        team_run(cpu->team, tile.count, 1, softmax_rows, &tile);
         if (tile.gradient)
             tile_backward(cpu, &tile, dx, dtable, table, row, D);
     }

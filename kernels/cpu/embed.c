@@ -57,7 +57,7 @@ void cpu_embed_backward(struct cpu *cpu, float *dtable, const float *dx, const u
 {
     struct embed a = {dtable, dx, tokens, scale, N, D};
     if (dtable)
-        pool_run(cpu->pool, D, COLUMN_GRAIN, embed_columns, &a);
+        team_run(cpu->team, D, COLUMN_GRAIN, embed_columns, &a);
 }
 
 struct gather {
@@ -123,5 +123,5 @@ void cpu_gather_backward(struct cpu *cpu, float *dtable, const float *dy, const 
 {
     struct gather a = {dtable, dy, index, N, tables, slots, sub, ROUND_NONE};
     if (dtable)
-        pool_run(cpu->pool, tables * sub, COLUMN_GRAIN, gather_columns, &a);
+        team_run(cpu->team, tables * sub, COLUMN_GRAIN, gather_columns, &a);
 }

@@ -1,9 +1,14 @@
 /*
  * gate: a branch times the sigmoid of another, see kernels/ref/gate.c.
+ *
+ * The sigmoids of a few values at a time stand apart, so that outputs may be inputs without
+ * keeping the compiler from SIMD.
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/quant.h"
 #include "kernels/cpu/vector.h"
+
+#define STRIP 64
 
 struct gate {
     float *y, *dx, *dgate;
@@ -12,16 +17,28 @@ struct gate {
     enum rounding rounding;
 };
 
+static void sigmoids(float *restrict s, const float *restrict gate, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        s[i] = vector_sigmoid(gate[i]);
+}
+
 static void gate_rows(void *context, size_t begin, size_t end, size_t part)
 {
     const struct gate *a = context;
-    size_t C = a->C;
+    const size_t C = a->C, past = end * C;
+    const float *x = a->x;
+    float *y = a->y, s[STRIP];
 
     (void)part;
-    for (size_t i = begin * C; i < end * C; i++)
-        a->y[i] = a->x[i] * vector_sigmoid(a->gate[i]);
+    for (size_t i = begin * C; i < past; i += STRIP) {
+        size_t count = past - i < STRIP ? past - i : STRIP;
+        sigmoids(s, &a->gate[i], count);
+        for (size_t k = 0; k < count; k++)
+            y[i + k] = x[i + k] * s[k];
+    }
     for (size_t n = begin; a->rounding == ROUND_A8 && n < end; n++)
-        quant_round_a8(&a->y[n * C], &a->y[n * C], C);
+        quant_round_a8(&y[n * C], &y[n * C], C);
 }
 
 void cpu_gate_forward(struct cpu *cpu, float *y, const float *x, const float *gate, size_t N,
@@ -34,13 +51,19 @@ void cpu_gate_forward(struct cpu *cpu, float *y, const float *x, const float *ga
 static void gate_backward_rows(void *context, size_t begin, size_t end, size_t part)
 {
     const struct gate *a = context;
-    size_t C = a->C;
+    const size_t past = end * a->C;
+    const float *x = a->x, *dy = a->dy;
+    float *dx = a->dx, *dgate = a->dgate, s[STRIP];
 
     (void)part;
-    for (size_t i = begin * C; i < end * C; i++) {
-        float s = vector_sigmoid(a->gate[i]), d = a->dy[i] * s;
-        a->dgate[i] = d * a->x[i] * (1.0f - s);
-        a->dx[i] = d;
+    for (size_t i = begin * a->C; i < past; i += STRIP) {
+        size_t count = past - i < STRIP ? past - i : STRIP;
+        sigmoids(s, &a->gate[i], count);
+        for (size_t k = 0; k < count; k++) {
+            float d = dy[i + k] * s[k];
+            dgate[i + k] = d * x[i + k] * (1.0f - s[k]);
+            dx[i + k] = d;
+        }
     }
 }
 

@@ -122,7 +122,7 @@ void cpu_heads_backward(struct cpu *cpu, float *dx, float *dtaps, float *dgain, 
         a.y = heads->tap_count ? scratch + blocks.count * C : dx;
         a.partial = dgain ? scratch : NULL;
         a.blocks = blocks;
-        pool_run(cpu->pool, blocks.count, 1, heads_backward_blocks, &a);
+        team_run(cpu->team, blocks.count, 1, heads_backward_blocks, &a);
         if (dgain)
             cpu_add_partials(cpu, dgain, scratch, blocks.count, C, C);
         dt = a.y;

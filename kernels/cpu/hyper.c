@@ -128,9 +128,9 @@ void cpu_hyper_read_forward(struct cpu *cpu, float *u, float *h, float *raw, flo
     a.r = r;
     a.S = S;
     a.part_count = a.n * a.n * LANES + TILE * a.width;
-    a.scratch = cpu_scratch(cpu, a.part_count * pool_thread_count(cpu->pool));
+    a.scratch = cpu_scratch(cpu, a.part_count * team_thread_count(cpu->team));
     if (a.scratch)
-        pool_run(cpu->pool, (N + TILE - 1) / TILE, 1, read_tiles, &a);
+        team_run(cpu->team, (N + TILE - 1) / TILE, 1, read_tiles, &a);
 }
 
 /* ---- read backward --------------------------------------------------------------------------- */
@@ -278,12 +278,12 @@ void cpu_hyper_read_backward(struct cpu *cpu, float *dS, const struct hyper_grad
     a.blocks = cpu_blocks(N);
     a.partial_count = a.width * a.M + a.M + 3;
     a.part_count = read_scratch_count(&a);
-    size_t parts = a.part_count * pool_thread_count(cpu->pool);
+    size_t parts = a.part_count * team_thread_count(cpu->team);
     a.scratch = cpu_scratch(cpu, parts + (wanted ? a.blocks.count * a.partial_count : 0));
     if (!a.scratch)
         return;
     a.partial = wanted ? a.scratch + parts : NULL;
-    pool_run(cpu->pool, a.blocks.count, 1, read_backward_blocks, &a);
+    team_run(cpu->team, a.blocks.count, 1, read_backward_blocks, &a);
     if (!wanted)
         return;
     const float *sums = a.partial;

@@ -51,5 +51,5 @@ void cpu_matmul(struct cpu *cpu, float *C, const float *A, const float *B,
     size_t side = p.cut_rows ? shape->M : shape->N, other = p.cut_rows ? shape->N : shape->M;
     size_t grain = WORTH_A_THREAD / (other * shape->K * STEP + 1) + 1;
 
-    pool_run(cpu->pool, (side + STEP - 1) / STEP, grain, product_share, &p);
+    team_run(cpu->team, (side + STEP - 1) / STEP, grain, product_share, &p);
 }

@@ -107,11 +107,25 @@ static void permute(const struct monarch_tile *tile, float *out, const float *in
 {
     const size_t b = tile->w->b, T = tile->T;
 
-    for (size_t i = 0; i < tile->w->a; i++)
-        for (size_t t = 0; t < T; t++)
-            for (size_t j = 0; j < b; j++)
-                out[(i * T + t) * b + j] =
-                    in[monarch_place(tile, (size_t)permutation[i * b + j]) + t * b];
+    for (size_t i = 0; i < tile->w->a; i++) {
+        for (size_t j = 0; j < b; j++) {
+            const float *source = &in[monarch_place(tile, (size_t)permutation[i * b + j])];
+            float *target = &out[i * T * b + j];
+            for (size_t t = 0; t < T; t++)
+                target[t * b] = source[t * b];
+        }
+    }
+}
+
+/* c and in2 of one token's [b] from e and z1. */
+static void silu_row(float *restrict c, float *restrict in2, const float *restrict e,
+                     const float *restrict z1, const float *restrict d2, const float *restrict b2,
+                     size_t b)
+{
+    for (size_t j = 0; j < b; j++) {
+        c[j] = d2[j] * e[j] * z1[j] + b2[j];
+        in2[j] = c[j] * vector_sigmoid(c[j]);
+    }
 }
 
 static void silu_input(struct monarch_tile *tile)
@@ -120,14 +134,10 @@ static void silu_input(struct monarch_tile *tile)
     const size_t b = w->b, T = tile->T;
 
     for (size_t i = 0; i < w->a; i++) {
-        const float *d2 = &w->d2[i * b], *b2 = &w->b2[i * b];
         for (size_t t = 0; t < T; t++) {
             size_t at = (i * T + t) * b;
-            for (size_t j = 0; j < b; j++) {
-                float c = d2[j] * tile->e[at + j] * tile->z1[at + j] + b2[j];
-                tile->c[at + j] = c;
-                tile->in2[at + j] = c * vector_sigmoid(c);
-            }
+            silu_row(&tile->c[at], &tile->in2[at], &tile->e[at], &tile->z1[at], &w->d2[i * b],
+                     &w->b2[i * b], b);
         }
     }
 }
@@ -193,7 +203,7 @@ void cpu_monarch_forward(struct cpu *cpu, float *y, const float *skip, const flo
 
     call.tokens = monarch_tile_tokens(weights);
     call.part_count = monarch_tile_floats(weights);
-    call.scratch = cpu_scratch(cpu, call.part_count * pool_thread_count(cpu->pool));
+    call.scratch = cpu_scratch(cpu, call.part_count * team_thread_count(cpu->team));
     if (call.scratch)
-        pool_run(cpu->pool, (N + call.tokens - 1) / call.tokens, 1, forward_tiles, &call);
+        team_run(cpu->team, (N + call.tokens - 1) / call.tokens, 1, forward_tiles, &call);
 }

@@ -2,7 +2,7 @@
  * monarch: tiles of tokens on their way through the Monarch layer.
  *
  * Purpose    What forward and backward share: the layout of a tile and the walk through it.
- * Ownership  A tile points into the scratch of one pool part.
+ * Ownership  A tile points into the scratch of one team part.
  * Threads    Any; one tile belongs to one thread.
  * Failure    None.
  *

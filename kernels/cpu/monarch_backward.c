@@ -117,7 +117,18 @@ static void third_to_second(const struct monarch_tile *tile, const struct monarc
     }
 }
 
-/* From dz at in2 to dk[p1] = d2 e dc, and in z2's place de = d2 z1 dc; dd2, db2. */
+/* dz at in2 becomes dc; z2's place takes de = d2 z1 dc. One token's [b]. */
+static void silu_backward_row(float *restrict dz, float *restrict de, const float *restrict c,
+                              const float *restrict z1, const float *restrict d2, size_t b)
+{
+    for (size_t j = 0; j < b; j++) {
+        float s = vector_sigmoid(c[j]);
+        dz[j] *= s + c[j] * s * (1.0f - s);
+        de[j] = d2[j] * z1[j] * dz[j];
+    }
+}
+
+/* From dz at in2 to dk[p1] = d2 e dc; dd2, db2. */
 static void second_to_first(const struct monarch_tile *tile, const struct monarch_gradients *g)
 {
     const struct monarch *w = tile->w;
@@ -127,19 +138,15 @@ static void second_to_first(const struct monarch_tile *tile, const struct monarc
         const float *d2 = &w->d2[i * b];
         for (size_t t = 0; t < T; t++) {
             size_t at = (i * T + t) * b;
-            float *dc = &tile->dz[at], *de = &tile->z2[at];
-            for (size_t j = 0; j < b; j++) {
-                float c = tile->c[at + j], s = vector_sigmoid(c);
-                dc[j] *= s + c * s * (1.0f - s);
-                de[j] = d2[j] * tile->z1[at + j] * dc[j];
-            }
+            const float *dc = &tile->dz[at], *e = &tile->e[at], *z1 = &tile->z1[at];
+            silu_backward_row(&tile->dz[at], &tile->z2[at], &tile->c[at], z1, d2, b);
             for (size_t j = 0; g && j < b; j++) {
-                g->d2[i * b + j] += tile->e[at + j] * tile->z1[at + j] * dc[j];
+                g->d2[i * b + j] += e[j] * z1[j] * dc[j];
                 g->b2[i * b + j] += dc[j];
             }
             for (size_t j = 0; j < b; j++)
                 tile->dk[monarch_place(tile, (size_t)w->p1[i * b + j]) + t * b] =
-                    d2[j] * tile->e[at + j] * dc[j];
+                    d2[j] * e[j] * dc[j];
         }
     }
 }
@@ -267,12 +274,12 @@ void cpu_monarch_backward(struct cpu *cpu, float *dx, const struct monarch_gradi
     call.blocks = cpu_blocks(N);
     call.part_count = monarch_tile_floats(weights);
     call.partial_count = 3 * (aa + bb) + 5 * P + weights->rank * (weights->D + P);
-    size_t parts = call.part_count * pool_thread_count(cpu->pool);
+    size_t parts = call.part_count * team_thread_count(cpu->team);
     call.scratch = cpu_scratch(cpu, parts + (wanted ? call.blocks.count * call.partial_count : 0));
     if (!call.scratch)
         return;
     call.partial = wanted ? call.scratch + parts : NULL;
-    pool_run(cpu->pool, call.blocks.count, 1, backward_blocks, &call);
+    team_run(cpu->team, call.blocks.count, 1, backward_blocks, &call);
     if (wanted)
         add_gradients(cpu, gradients, &call);
 }

@@ -199,7 +199,7 @@ void cpu_round_code(struct cpu *cpu, float *y, uint8_t *index, float *norm, cons
     a.output_stride = columns ? 1 : cols;
     a.stride = columns ? cols : 1;
     a.groups = (a.inputs + codebook->group - 1) / codebook->group;
-    pool_run(cpu->pool, tile_count(&a), 2, round_tiles, &a);
+    team_run(cpu->team, tile_count(&a), 2, round_tiles, &a);
 }
 
 void quant_round_code_rows(float *y, const float *x, size_t rows, size_t C,

@@ -95,7 +95,7 @@ static void norm_backward(struct cpu *cpu, struct norm *a, float *dgain, float *
         if (!a->partial)
             return;
     }
-    pool_run(cpu->pool, a->blocks.count, 1, norm_backward_blocks, a);
+    team_run(cpu->team, a->blocks.count, 1, norm_backward_blocks, a);
     if (a->partial)
         add_norm_partials(a, dgain, dgate);
 }

@@ -126,5 +126,5 @@ void cpu_taps_backward(struct cpu *cpu, float *dx, float *dtaps, const float *dy
                        size_t dilation)
 {
     struct taps a = {dx, dtaps, x, dy, taps, tree, C, tap_count, dilation};
-    pool_run(cpu->pool, C, 16, taps_columns, &a);
+    team_run(cpu->team, C, 16, taps_columns, &a);
 }

@@ -3,7 +3,7 @@
  *
  * Purpose    Rows forward, columns backward; the formula is in kernels/ref/taps.c.
  * Ownership  None.
- * Threads    Shared out inside; not from a pool body.
+ * Threads    Shared out inside; not from a team body.
  * Failure    None.
  */
 #ifndef NEEDLED_TAPS_H
