@@ -9,9 +9,9 @@
  * Failure    None: shapes are asserted, device faults are kept and reported by backend_sync.
  *
  * Notation   N rows (tokens of a micro-batch), D model width, H heads, G key/value heads, C head
- * size of q and k, V head size of v, n lanes. Arrays are float32, row-major, dense.
+ *            size of q and k, V head size of v, n lanes. Arrays are float32, row-major, dense.
  *            "=" sets, "+=" accumulates. Gradients of weights are "+=" and may be NULL (not
- * wanted). The formula of each op stands at the top of kernels/ref/<op>.c.
+ *            wanted). The formula of each op stands at the top of kernels/ref/<op>.c.
  */
 #ifndef NEEDLED_OPS_H
 #define NEEDLED_OPS_H
