@@ -88,6 +88,48 @@ bool json_parse(const char *text, size_t size, struct json **ret_json, struct er
     return true;
 }
 
+const char *json_library_version(void)
+{
+    return cJSON_Version();
+}
+
+bool json_self_test(struct error *err)
+{
+    static const char *const bad[] = {"",
+                                      "{\"a\":1}x",
+                                      "[1,]",
+                                      "01",
+                                      "NaN",
+                                      "[1 2]",
+                                      "\"\t\"",
+                                      "\"\\ud800\"",
+                                      "\"\xff\"",
+                                      "1e999",
+                                      "[\"\\u12",
+                                      "{a:1}",
+                                      "{\"a\":1,\"a\":2}"};
+    static const char good[] = "{\"a\":[9007199254740991,0.1,\"\\u00e9\\n\",true,null]}";
+    static const char wanted[] = "{\"a\":[9007199254740991,0.1,\"\xc3\xa9\\n\",true,null]}";
+    struct json *json = NULL;
+    char *text = NULL;
+    bool ok;
+
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        if (!json_parse(bad[i], strlen(bad[i]), &json, NULL))
+            continue;
+        json_free(json);
+        return error_set(err, ERR_INTERNAL, "the JSON library (%s) takes '%s'",
+                         json_library_version(), bad[i]);
+    }
+    ok = json_parse(good, sizeof(good) - 1, &json, err) && json_print_text(json, &text, err);
+    if (ok && strcmp(text, wanted) != 0)
+        ok = error_set(err, ERR_INTERNAL, "the JSON library (%s) reads '%s' as '%s'",
+                       json_library_version(), good, text);
+    free(text);
+    json_free(json);
+    return ok;
+}
+
 void json_free(struct json *json)
 {
     cJSON_Delete(inside(json)); /* NULL is fine */

@@ -132,6 +132,16 @@ static void a_tree_that_does_not_fit_its_bound_fails_to_print(void **state)
     json_free(json);
 }
 
+static void the_library_passes_its_test_at_start(void **state)
+{
+    (void)state;
+    struct error err = {0};
+
+    if (!json_self_test(&err))
+        fail_msg("%s", err.message);
+    assert_true(json_library_version()[0] != '\0');
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +149,7 @@ int main(void)
         cmocka_unit_test(getters_check_presence_type_and_range_and_name_the_field),
         cmocka_unit_test(what_is_printed_reads_back_equal),
         cmocka_unit_test(a_tree_that_does_not_fit_its_bound_fails_to_print),
+        cmocka_unit_test(the_library_passes_its_test_at_start),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

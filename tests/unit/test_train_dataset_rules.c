@@ -92,168 +92,164 @@ static void show(const struct dataset_report *report)
 #define ASSISTANT(rest) "{\"role\":\"assistant\",\"content\":null" rest "}"
 #define CHAT(messages) "{\"messages\":[" messages "],\"tools\":[" TOOL "]}"
 
+static const struct {
+    const char *line;
+    enum problem_level level;
+    const char *field, *rule, *word;
+    size_t column; /* 0: not looked at */
+} faults[] = {
+    /* what no rule set takes */
+    {"[1]", PROBLEM_FATAL, "", "json_array", "array", 1},
+    {"\"query\"", PROBLEM_FATAL, "", "not_an_object", "a string", 1},
+    {"7", PROBLEM_FATAL, "", "not_an_object", "a number", 1},
+    {"{\"query\":5,\"tools\":[],\"answers\":[]}", PROBLEM_FATAL, "query", "wrong_type",
+     "a number, a string is needed", 10},
+    {"{\"query\":null,\"tools\":[],\"answers\":[]}", PROBLEM_FATAL, "query", "wrong_type", "null",
+     10},
+    {"{\"query\":\"a\",\"tools\":[],\"answers\":[],\"system\":[1]}", PROBLEM_FATAL, "system",
+     "wrong_type", "an array", 47},
+    {"  {\"query\":\"a\",}", PROBLEM_FATAL, "", "not_json", "trailing comma", 15},
+    {"{\"query\":\"\\ud800\",\"tools\":[],\"answers\":[]}", PROBLEM_FATAL, "query",
+     "lone_surrogate", "half of a character", 11},
+    {CHAT("5"), PROBLEM_FATAL, "messages[0]", "wrong_type", "a number", 14},
+    {CHAT(USER "," ASSISTANT(",\"tool_calls\":[7]")), PROBLEM_FATAL, "messages[1].tool_calls[0]",
+     "wrong_type", "a number", 0},
+    {CHAT(USER "," ASSISTANT(",\"tool_calls\":\"f()\"")), PROBLEM_FATAL, "messages[1].tool_calls",
+     "wrong_type", "a string", 0},
+    {CHAT(USER "," ASSISTANT(",\"tool_calls\":[{\"name\":\"f\",\"arguments\":\"{x\"}]")),
+     PROBLEM_FATAL, "messages[1].tool_calls[0].arguments", "not_json_text", "byte 1", 0},
+    {CHAT("{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"}]}," ASSISTANT("")),
+     PROBLEM_FATAL, "messages[0].content", "wrong_type", "an array", 0},
+    {"{\"messages\":[" USER "," ASSISTANT("") "],\"tools\":7}", PROBLEM_FATAL, "tools",
+     "wrong_type", "a number", 0},
+    /* what only strict reading refuses */
+    {"{\"prompt\":\"a\"}", PROBLEM_STRICT, "query", "missing_field", "messages", 0},
+    {"{\"query\":\"a\",\"tools\":[]}", PROBLEM_STRICT, "answers", "missing_field", "answers", 0},
+    {"{\"query\":\"a\",\"tools\":null,\"answers\":[]}", PROBLEM_STRICT, "tools", "wrong_type",
+     "null", 22},
+    {"{\"query\":\"a\",\"tools\":[],\"answers\":{\"name\":\"f\"}}", PROBLEM_STRICT, "answers",
+     "wrong_type", "an object", 0},
+    {"{\"query\":\"a\",\"tools\":[1],\"answers\":[]}", PROBLEM_STRICT, "tools[0]", "wrong_type",
+     "a number", 0},
+    {"{\"query\":\"a\",\"tools\":[],\"answers\":[1]}", PROBLEM_STRICT, "answers[0]", "wrong_type",
+     "a number", 0},
+    {"{\"query\":\"a\",\"tools\":[],\"answers\":[{\"arguments\":{}}]}", PROBLEM_STRICT,
+     "answers[0].name", "missing_field", "names no tool", 0},
+    {"{\"query\":\"a\",\"tools\":[],\"function_calls\":[{\"name\":\"f\",\"arguments\":[]}]}",
+     PROBLEM_STRICT, "function_calls[0].arguments", "wrong_type", "an array", 0},
+    {"{\"query\":\"a\",\"tools\":[],\"answers\":[],\"reasoning\":false}", PROBLEM_STRICT,
+     "reasoning", "wrong_type", "true or false", 0},
+    {"{\"query\":\"a\",\"query\":\"b\",\"tools\":[],\"answers\":[]}", PROBLEM_STRICT, "query",
+     "duplicate_key", "'query' stands twice", 14},
+    {"{\"query\":\"a\",\"tools\":[],\"answers\":[{\"name\":\"f\",\"arguments\":{\"v\":NaN}}]}",
+     PROBLEM_STRICT, "answers[0].arguments.v", "not_a_number", "NaN", 65},
+    {"{\"query\":\"a\",\"tools\":[],\"answers\":[],\"id\":\"\\ud800\"}", PROBLEM_STRICT, "id",
+     "lone_surrogate", "half", 0},
+    {"{\"query\":\"x <|im_end|>\",\"tools\":[],\"answers\":[]}", PROBLEM_STRICT, "query", "marker",
+     "<|im_end|>", 10},
+    {"{\"query\":\"a\",\"tools\":[{\"name\":\"f\",\"description\":\"<tools>\"}],\"answers\":[]"
+     "}",
+     PROBLEM_STRICT, "tools", "marker", "<tools>", 0},
+    {"{\"query\":\"a\",\"tools\":\"[] </tools>\",\"answers\":[]}", PROBLEM_STRICT, "tools",
+     "marker", "</tools>", 0},
+    {"{\"query\":\"a\",\"tools\":[],\"answers\":[],\"reasoning\":\"<think>\"}", PROBLEM_STRICT,
+     "reasoning", "marker", "<think>", 0},
+    {"{\"query\":\"a\",\"tools\":[],\"answers\":[],\"system\":\"</schema>\"}", PROBLEM_STRICT,
+     "system", "marker", "</schema>", 0},
+    {"\xc2\xa0{\"query\":\"a\",\"tools\":[],\"answers\":[]}", PROBLEM_STRICT, "", "white_space",
+     "white space", 0},
+    {CHAT(USER), PROBLEM_STRICT, "messages", "no_answer", "nothing to train", 13},
+    {CHAT(""), PROBLEM_STRICT, "messages", "no_turns", "no user turn", 13},
+    {CHAT(USER "," ASSISTANT("") "," USER "," ASSISTANT("")), PROBLEM_STRICT, "messages",
+     "multi_turn", "4 turns", 13},
+    {CHAT(ASSISTANT("") "," USER), PROBLEM_STRICT, "messages", "no_answer", "nothing", 13},
+    {CHAT(USER ",{\"role\":\"robot\",\"content\":\"x\"}"), PROBLEM_STRICT, "messages[1].role",
+     "unknown_role", "'robot'", 0},
+    {CHAT("{\"role\":\"developer\",\"content\":\"x\"}," USER "," ASSISTANT("")), PROBLEM_STRICT,
+     "messages[0].role", "unread_role", "'developer'", 0},
+    {CHAT("{\"content\":\"x\"}," ASSISTANT("")), PROBLEM_STRICT, "messages[0].role",
+     "missing_field", "no role", 0},
+    {CHAT(USER ",{\"role\":\"system\",\"content\":\"s\"}," ASSISTANT("")), PROBLEM_STRICT,
+     "messages[1].role", "system_turn", "before the user turn", 0},
+    {CHAT("{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"system\",\"content\":\"t\"}," USER
+          "," ASSISTANT("")),
+     PROBLEM_STRICT, "messages[1].role", "system_turn", "once", 0},
+    {CHAT(USER "," ASSISTANT(",\"weight\":0")), PROBLEM_STRICT, "messages[1].weight", "weight_zero",
+     "weight 0", 0},
+    {CHAT(USER "," ASSISTANT(",\"weight\":2")), PROBLEM_STRICT, "messages[1].weight", "wrong_type",
+     "0 or 1", 0},
+    {CHAT(USER "," ASSISTANT(",\"function_call\":{\"name\":\"f\"}")), PROBLEM_STRICT,
+     "messages[1].function_call", "old_form", "tool_calls", 0},
+    {"{\"messages\":[" USER "," ASSISTANT("") "],\"functions\":[]}", PROBLEM_STRICT, "functions",
+     "old_form", "write tools", 0},
+    {"{\"messages\":[" USER "," ASSISTANT("") "],\"tools\":\"[]\"}", PROBLEM_STRICT, "tools",
+     "wrong_type", "array", 0},
+    {"{\"messages\":{},\"tools\":[]}", PROBLEM_STRICT, "messages", "wrong_type", "an object", 13},
+    {CHAT(USER "," ASSISTANT(",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{"
+                             "\\\"a\\\":1,\\\"a\\\":2}\"}}]")),
+     PROBLEM_STRICT, "messages[1].tool_calls[0].function.arguments", "duplicate_key",
+     "in the JSON text", 0},
+    {CHAT(USER "," ASSISTANT(",\"tool_calls\":[{\"name\":\"f\",\"arguments\":\"[]\"}]")),
+     PROBLEM_STRICT, "messages[1].tool_calls[0].arguments", "wrong_type", "an array", 0},
+    {CHAT(USER "," ASSISTANT(",\"tool_calls\":[{\"arguments\":{}}]")), PROBLEM_STRICT,
+     "messages[1].tool_calls[0]", "missing_field", "names no tool", 0},
+    /* what is taken and shown */
+    {"{\"query\":\"\",\"tools\":[],\"answers\":[]}", PROBLEM_WARNING, "query", "empty_query",
+     "empty", 10},
+    {"{\"query\":\" \\u3000 \",\"tools\":[],\"answers\":[]}", PROBLEM_WARNING, "query",
+     "empty_query", "empty", 0},
+    {"{\"query\":\"a\",\"tools\":[],\"answers\":[" CALL "]}", PROBLEM_WARNING, "answers[0].name",
+     "undeclared_tool", "'f'", 0},
+    {"{\"query\":\"a\",\"tools\":\"["
+     "{\\\"name\\\":\\\"g\\\"}"
+     "]\",\"answers\":\"["
+     "{\\\"name\\\":\\\"f\\\",\\\"arguments\\\":{}}"
+     "]\"}",
+     PROBLEM_WARNING, "answers[0].name", "undeclared_tool", "'f'", 0},
+    {"{\"query\":\"a\",\"tools\":\"f(x)\",\"answers\":[]}", PROBLEM_WARNING, "tools",
+     "not_json_text", "not JSON", 0},
+    {"{\"query\":\"a\",\"tools\":[],\"answers\":\"f(x)\"}", PROBLEM_WARNING, "answers",
+     "not_json_text", "not JSON", 0},
+    {"{\"query\":\"a\",\"tools\":[],\"answers\":[],\"function_calls\":[]}", PROBLEM_WARNING,
+     "function_calls", "ignored", "answers", 0},
+    {CHAT(USER ",{\"role\":\"assistant\",\"content\":\"Sorry.\"}"), PROBLEM_WARNING,
+     "messages[1].content", "untrained_text", "not trained", 0},
+    {CHAT("{\"role\":\"user\",\"content\":\"\"}," ASSISTANT("")), PROBLEM_WARNING,
+     "messages[0].content", "empty_query", "empty", 0},
+    {CHAT(USER "," ASSISTANT(",\"tool_calls\":[{\"name\":\"g\",\"arguments\":\"\"}]")),
+     PROBLEM_WARNING, "messages[1].tool_calls[0].name", "undeclared_tool", "'g'", 0},
+};
+
 static void each_fault_has_its_level_its_field_and_its_rule(void **state)
 {
     (void)state;
-    static const struct {
-        const char *line;
-        enum problem_level level;
-        const char *field, *rule, *word;
-        size_t column; /* 0: not looked at */
-    } cases[] = {
-        /* what no rule set takes */
-        {"[1]", PROBLEM_FATAL, "", "json_array", "array", 1},
-        {"\"query\"", PROBLEM_FATAL, "", "not_an_object", "a string", 1},
-        {"7", PROBLEM_FATAL, "", "not_an_object", "a number", 1},
-        {"{\"query\":5,\"tools\":[],\"answers\":[]}", PROBLEM_FATAL, "query", "wrong_type",
-         "a number, a string is needed", 10},
-        {"{\"query\":null,\"tools\":[],\"answers\":[]}", PROBLEM_FATAL, "query", "wrong_type",
-         "null", 10},
-        {"{\"query\":\"a\",\"tools\":[],\"answers\":[],\"system\":[1]}", PROBLEM_FATAL, "system",
-         "wrong_type", "an array", 47},
-        {"  {\"query\":\"a\",}", PROBLEM_FATAL, "", "not_json", "trailing comma", 15},
-        {"{\"query\":\"\\ud800\",\"tools\":[],\"answers\":[]}", PROBLEM_FATAL, "query",
-         "lone_surrogate", "half of a character", 11},
-        {CHAT("5"), PROBLEM_FATAL, "messages[0]", "wrong_type", "a number", 14},
-        {CHAT(USER "," ASSISTANT(",\"tool_calls\":[7]")), PROBLEM_FATAL,
-         "messages[1].tool_calls[0]", "wrong_type", "a number", 0},
-        {CHAT(USER "," ASSISTANT(",\"tool_calls\":\"f()\"")), PROBLEM_FATAL,
-         "messages[1].tool_calls", "wrong_type", "a string", 0},
-        {CHAT(USER "," ASSISTANT(",\"tool_calls\":[{\"name\":\"f\",\"arguments\":\"{x\"}]")),
-         PROBLEM_FATAL, "messages[1].tool_calls[0].arguments", "not_json_text", "byte 1", 0},
-        {CHAT("{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"}]}," ASSISTANT(
-             "")),
-         PROBLEM_FATAL, "messages[0].content", "wrong_type", "an array", 0},
-        {"{\"messages\":[" USER "," ASSISTANT("") "],\"tools\":7}", PROBLEM_FATAL, "tools",
-         "wrong_type", "a number", 0},
-        /* what only strict reading refuses */
-        {"{\"prompt\":\"a\"}", PROBLEM_STRICT, "query", "missing_field", "messages", 0},
-        {"{\"query\":\"a\",\"tools\":[]}", PROBLEM_STRICT, "answers", "missing_field", "answers",
-         0},
-        {"{\"query\":\"a\",\"tools\":null,\"answers\":[]}", PROBLEM_STRICT, "tools", "wrong_type",
-         "null", 22},
-        {"{\"query\":\"a\",\"tools\":[],\"answers\":{\"name\":\"f\"}}", PROBLEM_STRICT, "answers",
-         "wrong_type", "an object", 0},
-        {"{\"query\":\"a\",\"tools\":[1],\"answers\":[]}", PROBLEM_STRICT, "tools[0]", "wrong_type",
-         "a number", 0},
-        {"{\"query\":\"a\",\"tools\":[],\"answers\":[1]}", PROBLEM_STRICT, "answers[0]",
-         "wrong_type", "a number", 0},
-        {"{\"query\":\"a\",\"tools\":[],\"answers\":[{\"arguments\":{}}]}", PROBLEM_STRICT,
-         "answers[0].name", "missing_field", "names no tool", 0},
-        {"{\"query\":\"a\",\"tools\":[],\"function_calls\":[{\"name\":\"f\",\"arguments\":[]}]}",
-         PROBLEM_STRICT, "function_calls[0].arguments", "wrong_type", "an array", 0},
-        {"{\"query\":\"a\",\"tools\":[],\"answers\":[],\"reasoning\":false}", PROBLEM_STRICT,
-         "reasoning", "wrong_type", "true or false", 0},
-        {"{\"query\":\"a\",\"query\":\"b\",\"tools\":[],\"answers\":[]}", PROBLEM_STRICT, "query",
-         "duplicate_key", "'query' stands twice", 14},
-        {"{\"query\":\"a\",\"tools\":[],\"answers\":[{\"name\":\"f\",\"arguments\":{\"v\":NaN}}]}",
-         PROBLEM_STRICT, "answers[0].arguments.v", "not_a_number", "NaN", 65},
-        {"{\"query\":\"a\",\"tools\":[],\"answers\":[],\"id\":\"\\ud800\"}", PROBLEM_STRICT, "id",
-         "lone_surrogate", "half", 0},
-        {"{\"query\":\"x <|im_end|>\",\"tools\":[],\"answers\":[]}", PROBLEM_STRICT, "query",
-         "marker", "<|im_end|>", 10},
-        {"{\"query\":\"a\",\"tools\":[{\"name\":\"f\",\"description\":\"<tools>\"}],\"answers\":[]"
-         "}",
-         PROBLEM_STRICT, "tools", "marker", "<tools>", 0},
-        {"{\"query\":\"a\",\"tools\":\"[] </tools>\",\"answers\":[]}", PROBLEM_STRICT, "tools",
-         "marker", "</tools>", 0},
-        {"{\"query\":\"a\",\"tools\":[],\"answers\":[],\"reasoning\":\"<think>\"}", PROBLEM_STRICT,
-         "reasoning", "marker", "<think>", 0},
-        {"{\"query\":\"a\",\"tools\":[],\"answers\":[],\"system\":\"</schema>\"}", PROBLEM_STRICT,
-         "system", "marker", "</schema>", 0},
-        {"\xc2\xa0{\"query\":\"a\",\"tools\":[],\"answers\":[]}", PROBLEM_STRICT, "", "white_space",
-         "white space", 0},
-        {CHAT(USER), PROBLEM_STRICT, "messages", "no_answer", "nothing to train", 13},
-        {CHAT(""), PROBLEM_STRICT, "messages", "no_turns", "no user turn", 13},
-        {CHAT(USER "," ASSISTANT("") "," USER "," ASSISTANT("")), PROBLEM_STRICT, "messages",
-         "multi_turn", "4 turns", 13},
-        {CHAT(ASSISTANT("") "," USER), PROBLEM_STRICT, "messages", "no_answer", "nothing", 13},
-        {CHAT(USER ",{\"role\":\"robot\",\"content\":\"x\"}"), PROBLEM_STRICT, "messages[1].role",
-         "unknown_role", "'robot'", 0},
-        {CHAT("{\"role\":\"developer\",\"content\":\"x\"}," USER "," ASSISTANT("")), PROBLEM_STRICT,
-         "messages[0].role", "unread_role", "'developer'", 0},
-        {CHAT("{\"content\":\"x\"}," ASSISTANT("")), PROBLEM_STRICT, "messages[0].role",
-         "missing_field", "no role", 0},
-        {CHAT(USER ",{\"role\":\"system\",\"content\":\"s\"}," ASSISTANT("")), PROBLEM_STRICT,
-         "messages[1].role", "system_turn", "before the user turn", 0},
-        {CHAT(
-             "{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"system\",\"content\":\"t\"}," USER
-             "," ASSISTANT("")),
-         PROBLEM_STRICT, "messages[1].role", "system_turn", "once", 0},
-        {CHAT(USER "," ASSISTANT(",\"weight\":0")), PROBLEM_STRICT, "messages[1].weight",
-         "weight_zero", "weight 0", 0},
-        {CHAT(USER "," ASSISTANT(",\"weight\":2")), PROBLEM_STRICT, "messages[1].weight",
-         "wrong_type", "0 or 1", 0},
-        {CHAT(USER "," ASSISTANT(",\"function_call\":{\"name\":\"f\"}")), PROBLEM_STRICT,
-         "messages[1].function_call", "old_form", "tool_calls", 0},
-        {"{\"messages\":[" USER "," ASSISTANT("") "],\"functions\":[]}", PROBLEM_STRICT,
-         "functions", "old_form", "write tools", 0},
-        {"{\"messages\":[" USER "," ASSISTANT("") "],\"tools\":\"[]\"}", PROBLEM_STRICT, "tools",
-         "wrong_type", "array", 0},
-        {"{\"messages\":{},\"tools\":[]}", PROBLEM_STRICT, "messages", "wrong_type", "an object",
-         13},
-        {CHAT(USER "," ASSISTANT(",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{"
-                                 "\\\"a\\\":1,\\\"a\\\":2}\"}}]")),
-         PROBLEM_STRICT, "messages[1].tool_calls[0].function.arguments", "duplicate_key",
-         "in the JSON text", 0},
-        {CHAT(USER "," ASSISTANT(",\"tool_calls\":[{\"name\":\"f\",\"arguments\":\"[]\"}]")),
-         PROBLEM_STRICT, "messages[1].tool_calls[0].arguments", "wrong_type", "an array", 0},
-        {CHAT(USER "," ASSISTANT(",\"tool_calls\":[{\"arguments\":{}}]")), PROBLEM_STRICT,
-         "messages[1].tool_calls[0]", "missing_field", "names no tool", 0},
-        /* what is taken and shown */
-        {"{\"query\":\"\",\"tools\":[],\"answers\":[]}", PROBLEM_WARNING, "query", "empty_query",
-         "empty", 10},
-        {"{\"query\":\" \\u3000 \",\"tools\":[],\"answers\":[]}", PROBLEM_WARNING, "query",
-         "empty_query", "empty", 0},
-        {"{\"query\":\"a\",\"tools\":[],\"answers\":[" CALL "]}", PROBLEM_WARNING,
-         "answers[0].name", "undeclared_tool", "'f'", 0},
-        {"{\"query\":\"a\",\"tools\":\"["
-         "{\\\"name\\\":\\\"g\\\"}"
-         "]\",\"answers\":\"["
-         "{\\\"name\\\":\\\"f\\\",\\\"arguments\\\":{}}"
-         "]\"}",
-         PROBLEM_WARNING, "answers[0].name", "undeclared_tool", "'f'", 0},
-        {"{\"query\":\"a\",\"tools\":\"f(x)\",\"answers\":[]}", PROBLEM_WARNING, "tools",
-         "not_json_text", "not JSON", 0},
-        {"{\"query\":\"a\",\"tools\":[],\"answers\":\"f(x)\"}", PROBLEM_WARNING, "answers",
-         "not_json_text", "not JSON", 0},
-        {"{\"query\":\"a\",\"tools\":[],\"answers\":[],\"function_calls\":[]}", PROBLEM_WARNING,
-         "function_calls", "ignored", "answers", 0},
-        {CHAT(USER ",{\"role\":\"assistant\",\"content\":\"Sorry.\"}"), PROBLEM_WARNING,
-         "messages[1].content", "untrained_text", "not trained", 0},
-        {CHAT("{\"role\":\"user\",\"content\":\"\"}," ASSISTANT("")), PROBLEM_WARNING,
-         "messages[0].content", "empty_query", "empty", 0},
-        {CHAT(USER "," ASSISTANT(",\"tool_calls\":[{\"name\":\"g\",\"arguments\":\"\"}]")),
-         PROBLEM_WARNING, "messages[1].tool_calls[0].name", "undeclared_tool", "'g'", 0},
-    };
-
-    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    for (size_t i = 0; i < COUNT_OF(faults); i++) {
         struct dataset_options options = {.max_len = 1000, .vocab_size = 1024};
-        size_t size = strlen(cases[i].line);
+        size_t size = strlen(faults[i].line);
         struct dataset_report report;
         const struct problem *problem;
 
-        scan(cases[i].line, size, 7, &report);
-        problem = find(&report, cases[i].level, 1, cases[i].rule);
-        if (!problem || strcmp(problem->field, cases[i].field) ||
-            !strstr(problem->reason, cases[i].word) ||
-            (cases[i].column && problem->column != cases[i].column)) {
+        scan(faults[i].line, size, 7, &report);
+        problem = find(&report, faults[i].level, 1, faults[i].rule);
+        if (!problem || strcmp(problem->field, faults[i].field) ||
+            !strstr(problem->reason, faults[i].word) ||
+            (faults[i].column && problem->column != faults[i].column)) {
             show(&report);
-            fail_msg("case %zu: %s", i, cases[i].line);
+            fail_msg("case %zu: %s", i, faults[i].line);
         }
         for (int rules = DATA_RULES_STRICT; rules <= DATA_RULES_AS_REFERENCE; rules++) {
             struct dataset *dataset;
             struct error err = {0};
-            bool ok, wanted = cases[i].level == PROBLEM_WARNING;
+            bool ok, wanted = faults[i].level == PROBLEM_WARNING;
 
             options.rules = (enum data_rules)rules;
-            dataset = train(cases[i].line, size, &options);
-            if (rules == DATA_RULES_AS_REFERENCE && cases[i].level == PROBLEM_STRICT)
+            dataset = train(faults[i].line, size, &options);
+            if (rules == DATA_RULES_AS_REFERENCE && faults[i].level == PROBLEM_STRICT)
                 wanted = dataset->report.skipped_count == 0;
             ok = dataset_report_accept(&dataset->report, false, options.rules, &err);
-            if (ok != wanted || !find(&dataset->report, cases[i].level, 1, cases[i].rule)) {
+            if (ok != wanted || !find(&dataset->report, faults[i].level, 1, faults[i].rule)) {
                 show(&dataset->report);
-                fail_msg("case %zu, rules %d: %s: %s", i, rules, cases[i].line, err.message);
+                fail_msg("case %zu, rules %d: %s: %s", i, rules, faults[i].line, err.message);
             }
             assert_int_equal(dataset->example_count, ok);
             dataset_free(dataset);
@@ -285,63 +281,63 @@ static void clean_lines_of_both_formats_are_taken_without_a_word(void **state)
 
 /* ---- rendering ------------------------------------------------------------------------------ */
 
+static const struct {
+    const char *line, *prompt, *target;
+} oddities[] = {
+    /* the last of two keys; answers wins although it is null */
+    {"{\"query\":\"a\",\"query\":\"b\",\"answers\":null,\"function_calls\":[1]}",
+     "<|im_start|>user\n<tools>[]</tools>\nb<|im_end|>\n<|im_start|>assistant\n",
+     "<tool_call>null</tool_call><|im_end|>"},
+    /* Python's white space is stripped from system and reasoning, not from the query */
+    {"{\"query\":\" a \",\"tools\":{\"x\":1.0},\"answers\":[1e3,-0],"
+     "\"system\":\"\\u3000\\u0085s t\\u2028\\n\",\"reasoning\":\"\\u001c\\t\"}",
+     "<|im_start|>system\ns t<|im_end|>\n<|im_start|>user\n<tools>{\"x\":1.0}</tools>\n a "
+     "<|im_end|>\n<|im_start|>assistant\n",
+     "<tool_call>[1000.0,0]</tool_call><|im_end|>"},
+    /* a chat's tools given as a string are gone through letter by letter, as keys if an object
+     */
+    {"{\"messages\":[" USER "," ASSISTANT("") "],\"tools\":\"[\\u00e9\"}",
+     "<|im_start|>user\n<tools>[\"[\",\"\xc3\xa9\"]</tools>\nhi<|im_end|>\n<|im_start|>"
+     "assistant\n",
+     "<tool_call>[]</tool_call><|im_end|>"},
+    {"{\"messages\":[" USER "," ASSISTANT("") "],\"tools\":{\"a\":1,\"b\":2}}",
+     "<|im_start|>user\n<tools>[\"a\",\"b\"]</tools>\nhi<|im_end|>\n<|im_start|>assistant\n",
+     "<tool_call>[]</tool_call><|im_end|>"},
+    /* no name, no arguments, arguments of white space, arguments that are null */
+    {CHAT(USER "," ASSISTANT(",\"tool_calls\":[{},{\"function\":{\"name\":\"f\",\"arguments\":"
+                             "\" \\n\"}},{\"name\":\"g\",\"arguments\":null}]")),
+     "<|im_start|>user\n<tools>[" TOOL "]</tools>\nhi<|im_end|>\n<|im_start|>assistant\n",
+     "<tool_call>[{\"name\":null,\"arguments\":{}},{\"name\":\"f\",\"arguments\":{}},{\"name\":"
+     "\"g\",\"arguments\":null}]</tool_call><|im_end|>"},
+    /* only the first of two system turns, wherever it stands */
+    {CHAT(USER ",{\"role\":\"system\",\"content\":\" s \"}," ASSISTANT(
+         "") ",{\"role\":\"system\",\"content\":\"t\"}"),
+     "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\n<tools>[" TOOL
+     "]</tools>\nhi<|im_end|>\n<|im_start|>assistant\n",
+     "<tool_call>[]</tool_call><|im_end|>"},
+    {"{\"query\":\"a\",\"tools\":[],\"answers\":\"[ 1 ]\",\"reasoning\":\" r\\n\"}",
+     "<|im_start|>user\n<tools>[]</tools>\na<|im_end|>\n<|im_start|>assistant\n",
+     "<think>\nr\n</think>\n<tool_call>[ 1 ]</tool_call><|im_end|>"},
+};
+
 static void what_the_reference_makes_of_odd_lines_is_made_of_them(void **state)
 {
     (void)state;
-    static const struct {
-        const char *line, *prompt, *target;
-    } cases[] = {
-        /* the last of two keys; answers wins although it is null */
-        {"{\"query\":\"a\",\"query\":\"b\",\"answers\":null,\"function_calls\":[1]}",
-         "<|im_start|>user\n<tools>[]</tools>\nb<|im_end|>\n<|im_start|>assistant\n",
-         "<tool_call>null</tool_call><|im_end|>"},
-        /* Python's white space is stripped from system and reasoning, not from the query */
-        {"{\"query\":\" a \",\"tools\":{\"x\":1.0},\"answers\":[1e3,-0],"
-         "\"system\":\"\\u3000\\u0085s t\\u2028\\n\",\"reasoning\":\"\\u001c\\t\"}",
-         "<|im_start|>system\ns t<|im_end|>\n<|im_start|>user\n<tools>{\"x\":1.0}</tools>\n a "
-         "<|im_end|>\n<|im_start|>assistant\n",
-         "<tool_call>[1000.0,0]</tool_call><|im_end|>"},
-        /* a chat's tools given as a string are gone through letter by letter, as keys if an object
-         */
-        {"{\"messages\":[" USER "," ASSISTANT("") "],\"tools\":\"[\\u00e9\"}",
-         "<|im_start|>user\n<tools>[\"[\",\"\xc3\xa9\"]</tools>\nhi<|im_end|>\n<|im_start|>"
-         "assistant\n",
-         "<tool_call>[]</tool_call><|im_end|>"},
-        {"{\"messages\":[" USER "," ASSISTANT("") "],\"tools\":{\"a\":1,\"b\":2}}",
-         "<|im_start|>user\n<tools>[\"a\",\"b\"]</tools>\nhi<|im_end|>\n<|im_start|>assistant\n",
-         "<tool_call>[]</tool_call><|im_end|>"},
-        /* no name, no arguments, arguments of white space, arguments that are null */
-        {CHAT(USER "," ASSISTANT(",\"tool_calls\":[{},{\"function\":{\"name\":\"f\",\"arguments\":"
-                                 "\" \\n\"}},{\"name\":\"g\",\"arguments\":null}]")),
-         "<|im_start|>user\n<tools>[" TOOL "]</tools>\nhi<|im_end|>\n<|im_start|>assistant\n",
-         "<tool_call>[{\"name\":null,\"arguments\":{}},{\"name\":\"f\",\"arguments\":{}},{\"name\":"
-         "\"g\",\"arguments\":null}]</tool_call><|im_end|>"},
-        /* only the first of two system turns, wherever it stands */
-        {CHAT(USER ",{\"role\":\"system\",\"content\":\" s \"}," ASSISTANT(
-             "") ",{\"role\":\"system\",\"content\":\"t\"}"),
-         "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\n<tools>[" TOOL
-         "]</tools>\nhi<|im_end|>\n<|im_start|>assistant\n",
-         "<tool_call>[]</tool_call><|im_end|>"},
-        {"{\"query\":\"a\",\"tools\":[],\"answers\":\"[ 1 ]\",\"reasoning\":\" r\\n\"}",
-         "<|im_start|>user\n<tools>[]</tools>\na<|im_end|>\n<|im_start|>assistant\n",
-         "<think>\nr\n</think>\n<tool_call>[ 1 ]</tool_call><|im_end|>"},
-    };
-
-    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+    for (size_t i = 0; i < COUNT_OF(oddities); i++) {
         struct buf prompt, target;
         struct dataset_report report = {0};
         struct error err = {0};
 
         buf_init(&prompt, 4096);
         buf_init(&target, 4096);
-        if (!dataset_render_line(cases[i].line, strlen(cases[i].line), DATA_RULES_AS_REFERENCE,
-                                 &prompt, &target, &report, &err) ||
+        if (!dataset_render_line(oddities[i].line, strlen(oddities[i].line),
+                                 DATA_RULES_AS_REFERENCE, &prompt, &target, &report, &err) ||
             !prompt.data || !target.data) {
             show(&report);
             fail_msg("case %zu: %s", i, err.message);
         }
-        assert_string_equal(prompt.data, cases[i].prompt);
-        assert_string_equal(target.data, cases[i].target);
+        assert_string_equal(prompt.data, oddities[i].prompt);
+        assert_string_equal(target.data, oddities[i].target);
         buf_release(&prompt);
         buf_release(&target);
     }
