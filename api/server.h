@@ -1,10 +1,12 @@
 /*
  * server: the HTTP side of the daemon.
  *
- * Purpose    Listens on TCP and a Unix socket, routes requests (router.c), answers JSON and event streams.
+ * Purpose    Listens on TCP and a Unix socket, routes requests (router.c), answers JSON and event
+ *            streams.
  * Ownership  server_start / server_stop. The scheduler and feed outlive it.
  * Threads    libmicrohttpd's pool; nothing here waits for training.
- * Failure    A port that is taken or a non-loopback address without a key is refused with the address.
+ * Failure    A port that is taken or a non-loopback address without a key is refused with the
+ *            address.
  */
 #ifndef NEEDLED_SERVER_H
 #define NEEDLED_SERVER_H
@@ -17,13 +19,14 @@ struct events_feed;
 struct scheduler;
 
 struct server_options {
-    const char *listen;        /* "127.0.0.1:7733"; port 0 takes a free one */
-    const char *socket_path;   /* NULL: no Unix socket */
+    const char *listen;      /* "127.0.0.1:7733"; port 0 takes a free one */
+    const char *socket_path; /* NULL: no Unix socket */
     const char *state_folder;
     const char *database_path;
-    const char *public_url;    /* NULL: links from the checked Host */
-    const char *allowed_hosts; /* NULL: loopback names; else a comma-separated list of further names */
-    const char *api_key;       /* NULL: none needed (loopback only) */
+    const char *public_url; /* NULL: links from the checked Host */
+    const char
+        *allowed_hosts;  /* NULL: loopback names; else a comma-separated list of further names */
+    const char *api_key; /* NULL: none needed (loopback only) */
     size_t upload_limit_bytes; /* 0: LIMIT_UPLOAD_BYTES */
     struct scheduler *scheduler;
     struct events_feed *feed;

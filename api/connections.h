@@ -1,0 +1,36 @@
+/*
+ * connections: the open sockets, watched for what the library does not watch.
+ *
+ * Purpose    A connection whose request header is not whole in time is shut, byte by byte or not
+ *            (the library's own timeout counts silence only). A socket that closes with an unread
+ *            body is read dry for a moment, so that the refusal reaches the client instead of a
+ *            reset.
+ * Ownership  connections_new / _free; an entry lives from connections_add to connections_remove.
+ * Threads    Any.
+ * Failure    Without memory an entry is NULL: that connection is served without the watch.
+ */
+#ifndef NEEDLED_API_CONNECTIONS_H
+#define NEEDLED_API_CONNECTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct connections;
+struct connection_entry;
+
+struct connections *connections_new(int header_timeout_s); /* NULL without memory */
+void connections_free(struct connections *connections);    /* NULL is fine */
+
+struct connection_entry *connections_add(struct connections *connections, int descriptor);
+/* Before the socket is closed. NULL is fine. */
+void connections_remove(struct connections *connections, struct connection_entry *entry);
+/* A header is whole: no deadline until connections_set_idle. NULL entries are fine. */
+void connections_set_busy(struct connections *connections, struct connection_entry *entry);
+void connections_set_idle(struct connections *connections, struct connection_entry *entry);
+/* The answer went out before the body was read. */
+void connections_set_unread(struct connections *connections, struct connection_entry *entry);
+
+/* Called about once a second. */
+void connections_tick(struct connections *connections, int64_t now_ns);
+
+#endif

@@ -1,0 +1,260 @@
+#include "api/exchange.h"
+
+#include "api/connections.h"
+#include "api/form.h"
+#include "api/router.h"
+#include "api/stores.h"
+#include "api/stream.h"
+#include "api/text.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/limits.h"
+#include "daemon/base/log.h"
+
+#include <assert.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define FORM_OVERHEAD_BYTES ((size_t)64 << 10) /* boundaries, part headers and text parts */
+#define REFUSAL_BYTES ((size_t)64 << 10)       /* an error answer written past the library */
+
+static bool is_upload(const struct request *request)
+{
+    return request->route->body == ROUTE_BODY_FILE && request->content_type &&
+           text_is_media_type(request->content_type, "multipart/form-data");
+}
+
+static size_t body_limit(const struct request *request)
+{
+    if (is_upload(request))
+        return request->services->upload_limit_bytes + FORM_OVERHEAD_BYTES;
+    return LIMIT_BODY_BYTES;
+}
+
+static void refuse_size(struct request *request)
+{
+    struct error err = {0};
+
+    error_set(&err, ERR_LIMIT, "the body is larger than %zu bytes", body_limit(request));
+    response_set_error(&request->response, &err, NULL);
+}
+
+/* Everything that the header decides. False: request->response is the refusal. */
+static bool admit(const struct listener *listener, struct request *request)
+{
+    const struct exchange *exchange = listener->exchange;
+    struct error err = {0};
+    bool matched;
+
+    if (atomic_load_explicit(&exchange->stopping, memory_order_relaxed)) {
+        response_refuse(&request->response, 503, "unavailable", NULL, "the server is stopping");
+        return false;
+    }
+    if (!guard_check_host(&exchange->guard, request, listener->is_socket))
+        return false;
+    matched = router_match(request);
+    if (!(matched && request->route->open) && !guard_check_key(&exchange->guard, request))
+        return false;
+    if (!matched || !guard_check_type(request))
+        return false;
+    if (request->announced_bytes > body_limit(request)) {
+        refuse_size(request);
+        return false;
+    }
+    if (is_upload(request) &&
+        !form_new(request->content_type, request->services->state_folder,
+                  request->services->upload_limit_bytes, &request->form, &err)) {
+        response_set_error(&request->response, &err, NULL);
+        return false;
+    }
+    return true;
+}
+
+static enum MHD_Result queue_answer(struct request *request)
+{
+    struct stream *stream = request->response.stream;
+    struct MHD_Response *built = response_build(&request->response, request->id);
+    enum MHD_Result result;
+
+    if (!built)
+        return MHD_NO; /* without memory there is nothing to say it with */
+    if (stream)
+        stream_start(stream, request->connection);
+    result = MHD_queue_response(request->connection, request->response.status, built);
+    MHD_destroy_response(built);
+    return result;
+}
+
+static enum MHD_Result begin(const struct listener *listener, struct request *request)
+{
+    if (admit(listener, request))
+        return MHD_YES;
+    request->discards = true;
+    if (!request_has_body(request) || (!request->expects_continue && !request->is_chunked &&
+                                       request->announced_bytes <= LIMIT_BODY_BYTES))
+        return MHD_YES; /* a small body is read first, so that the connection lives on */
+    connections_set_unread(listener->exchange->connections, request->entry);
+    return queue_answer(request);
+}
+
+/* The answer stands in the middle of the body. The library takes no answer here: a body with little
+ * left is read to its end, else the refusal is written past it and the connection closed. */
+static enum MHD_Result refuse_midway(const struct listener *listener, struct request *request)
+{
+    char bytes[4096], *text = NULL;
+    size_t size = 0;
+    const union MHD_ConnectionInfo *info;
+
+    request->discards = true;
+    if (!request->is_chunked && request->announced_bytes - request->body_bytes <= LIMIT_BODY_BYTES)
+        return MHD_YES;
+    text = arena_alloc(&request->arena, REFUSAL_BYTES);
+    info = MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info && response_print(&request->response, request->id, text ? text : bytes,
+                               text ? REFUSAL_BYTES : sizeof(bytes), &size)) {
+        /* The send buffer is empty: nothing but a 100 went out. What does not fit is lost with the
+         * connection. */
+        (void)send(info->connect_fd, text ? text : bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+        connections_set_unread(listener->exchange->connections, request->entry);
+    }
+    return MHD_NO;
+}
+
+static enum MHD_Result take_body(const struct listener *listener, struct request *request,
+                                 const char *bytes, size_t size)
+{
+    struct error err = {0};
+
+    request->body_bytes += size;
+    if (request->discards)
+        return MHD_YES;
+    if (request->body_bytes > body_limit(request)) {
+        refuse_size(request);
+        return refuse_midway(listener, request);
+    }
+    if (request->form) {
+        if (form_feed(request->form, bytes, size, &err))
+            return MHD_YES;
+        form_free(request->form); /* nothing is kept of it, also while the rest is read */
+        request->form = NULL;
+        response_set_error(&request->response, &err, NULL);
+        return refuse_midway(listener, request);
+    }
+    if (request->route->body == ROUTE_BODY_NONE)
+        return MHD_YES;
+    buf_append(&request->body, bytes, size);
+    if (!request->body.failed)
+        return MHD_YES;
+    error_set(&err, ERR_NO_MEMORY, "no memory for the body");
+    response_set_error(&request->response, &err, NULL);
+    return refuse_midway(listener, request);
+}
+
+/* On a pool thread; the connection sleeps until the last line. */
+static void work(struct pool_task *task)
+{
+    struct request *request = (struct request *)task; /* its first member */
+    struct stores *stores = request->services->stores;
+    struct error err = {0};
+
+    if (!stores_take(stores, &request->store, &err) || !request->route->handle(request, &err)) {
+        response_set_error(&request->response, &err, request->lines);
+        if (response_status_of(err.code) >= 500)
+            log_write_for(LOG_LEVEL_WARN, "request", request->id, "%s", err.message);
+    }
+    stores_give(stores, request->store);
+    request->store = NULL;
+    MHD_resume_connection(request->connection); /* from here the request is the library's again */
+}
+
+static enum MHD_Result finish(const struct listener *listener, struct request *request)
+{
+    if (request->discards || request->submitted)
+        return queue_answer(request);
+    request->submitted = true;
+    request->task.work = work;
+    MHD_suspend_connection(request->connection);
+    if (!pool_submit(listener->exchange->pool, &request->task)) {
+        response_refuse(&request->response, 503, "unavailable", NULL, "the server is stopping");
+        MHD_resume_connection(request->connection);
+    }
+    return MHD_YES;
+}
+
+enum MHD_Result exchange_handle(void *context, struct MHD_Connection *connection, const char *url,
+                                const char *method, const char *version, const char *bytes,
+                                size_t *size, void **state)
+{
+    const struct listener *listener = context;
+    struct request *request = *state;
+    const union MHD_ConnectionInfo *info;
+    enum MHD_Result result;
+
+    (void)version; /* the library's business */
+    if (!request) {
+        request = request_new(&listener->exchange->services, connection, url, method);
+        if (!request)
+            return MHD_NO; /* without memory there is nothing to say it with */
+        *state = request;
+        info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        request->entry = info ? info->socket_context : NULL;
+        connections_set_busy(listener->exchange->connections, request->entry);
+        (void)atomic_fetch_add(&listener->exchange->open_count, 1);
+        return begin(listener, request);
+    }
+    if (*size > 0) {
+        result = take_body(listener, request, bytes, *size);
+        *size = 0;
+        return result;
+    }
+    return finish(listener, request);
+}
+
+static void log_request(const struct request *request, enum MHD_RequestTerminationCode how)
+{
+    unsigned status = request->response.status;
+    long long elapsed_ms = (clock_monotonic_ns() - request->started_ns) / 1000000;
+    enum log_level level = LOG_LEVEL_INFO;
+
+    if (strcmp(request->method, "GET") == 0)
+        level = LOG_LEVEL_DEBUG;
+    if (status >= 500)
+        level = LOG_LEVEL_WARN;
+    log_write_for(level, "request", request->id, "%s %.200s %u %lld ms%s",
+                  request->head ? "HEAD" : request->method, request->url, status, elapsed_ms,
+                  how == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : ", connection ended early");
+}
+
+void exchange_complete(void *context, struct MHD_Connection *connection, void **state,
+                       enum MHD_RequestTerminationCode how)
+{
+    const struct listener *listener = context;
+    struct request *request = *state;
+
+    (void)connection; /* the request knows it */
+    if (!request)
+        return;
+    log_request(request, how);
+    connections_set_idle(listener->exchange->connections, request->entry);
+    request_free(request);
+    *state = NULL;
+    (void)atomic_fetch_sub(&listener->exchange->open_count, 1);
+}
+
+void exchange_notify(void *context, struct MHD_Connection *connection, void **socket_context,
+                     enum MHD_ConnectionNotificationCode what)
+{
+    const struct listener *listener = context;
+    const union MHD_ConnectionInfo *info;
+
+    switch (what) {
+    case MHD_CONNECTION_NOTIFY_STARTED:
+        info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        *socket_context =
+            info ? connections_add(listener->exchange->connections, info->connect_fd) : NULL;
+        break;
+    case MHD_CONNECTION_NOTIFY_CLOSED:
+        connections_remove(listener->exchange->connections, *socket_context);
+        *socket_context = NULL;
+        break;
+    }
+}

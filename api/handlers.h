@@ -1,0 +1,39 @@
+/*
+ * handlers: what stands behind the routes: read, check, one call, answer.
+ *
+ * Purpose    One function per route, in files.c, jobs.c, events.c, models.c, devices.c and
+ *            health.c.
+ * Ownership  A handler fills request->response; the request owns it.
+ * Threads    A pool thread, with request->store lent for the call.
+ * Failure    False: err is answered, with request->lines where a handler set them.
+ */
+#ifndef NEEDLED_API_HANDLERS_H
+#define NEEDLED_API_HANDLERS_H
+
+#include "daemon/base/error.h"
+
+struct request;
+
+MUST_CHECK bool health_handle_get(struct request *request, struct error *err);
+MUST_CHECK bool devices_handle_list(struct request *request, struct error *err);
+
+MUST_CHECK bool files_handle_create(struct request *request, struct error *err);
+MUST_CHECK bool files_handle_list(struct request *request, struct error *err);
+MUST_CHECK bool files_handle_get(struct request *request, struct error *err);
+MUST_CHECK bool files_handle_delete(struct request *request, struct error *err);
+MUST_CHECK bool files_handle_content(struct request *request, struct error *err);
+
+MUST_CHECK bool jobs_handle_create(struct request *request, struct error *err);
+MUST_CHECK bool jobs_handle_list(struct request *request, struct error *err);
+MUST_CHECK bool jobs_handle_get(struct request *request, struct error *err);
+MUST_CHECK bool jobs_handle_cancel(struct request *request, struct error *err);
+MUST_CHECK bool checkpoints_handle_list(struct request *request, struct error *err);
+
+MUST_CHECK bool events_handle_list(struct request *request, struct error *err);
+
+MUST_CHECK bool models_handle_list(struct request *request, struct error *err);
+MUST_CHECK bool models_handle_get(struct request *request, struct error *err);
+MUST_CHECK bool models_handle_delete(struct request *request, struct error *err);
+MUST_CHECK bool models_handle_adapter(struct request *request, struct error *err);
+
+#endif

@@ -1,0 +1,18 @@
+#include "api/handlers.h"
+#include "api/request.h"
+#include "daemon/base/json.h"
+#include "daemon/sched/scheduler.h"
+#include "store/store.h"
+
+bool health_handle_get(struct request *request, struct error *err)
+{
+    struct error fault = {0};
+    bool healthy = true;
+    struct json *health = scheduler_health_json(request->services->scheduler, &healthy);
+
+    if (!store_ping(request->store, &fault)) {
+        healthy = false;
+        json_add_string(health, "database", fault.message);
+    }
+    return response_set_json(&request->response, healthy ? 200 : 503, health, err);
+}

@@ -1,0 +1,99 @@
+#include "api/handlers.h"
+#include "api/objects.h"
+#include "api/page.h"
+#include "api/request.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/json.h"
+#include "daemon/base/limits.h"
+#include "daemon/sched/scheduler.h"
+#include "store/checkpoints.h"
+#include "store/jobs.h"
+
+#include <stdlib.h>
+
+#define JOBS_DEFAULT 20
+#define CHECKPOINTS_DEFAULT 10
+
+static bool answer_job(struct request *request, const char *id, struct error *err)
+{
+    struct job_record job = {0};
+    bool ok;
+
+    if (!jobs_get(request->store, id, &job, err))
+        return false;
+    ok = response_set_json(&request->response, 200, objects_job(&job, clock_unix_s()), err);
+    job_record_release(&job);
+    return ok;
+}
+
+bool jobs_handle_create(struct request *request, struct error *err)
+{
+    char id[STORE_ID_SIZE];
+    struct json *body = NULL;
+    bool ok;
+
+    if (!request_read_json(request, &body, err))
+        return false;
+    ok = scheduler_submit(request->services->scheduler, body, id, sizeof(id), err);
+    json_free(body);
+    return ok && answer_job(request, id, err);
+}
+
+bool jobs_handle_list(struct request *request, struct error *err)
+{
+    struct job_record *jobs = NULL;
+    struct store_page page;
+    size_t count = 0;
+    bool has_more = false;
+    struct json *data;
+
+    if (!page_read(request, JOBS_DEFAULT, LIMIT_EVENT_PAGE, &page, err))
+        return false;
+    page.ascending = false;
+    if (!jobs_list(request->store, &page, &jobs, &count, &has_more, err))
+        return false;
+    data = json_new_array();
+    for (size_t i = 0; i < count; i++) {
+        json_add(data, NULL, objects_job(&jobs[i], clock_unix_s()));
+        job_record_release(&jobs[i]);
+    }
+    free(jobs);
+    return response_set_json(&request->response, 200, page_answer(data, has_more), err);
+}
+
+bool jobs_handle_get(struct request *request, struct error *err)
+{
+    return answer_job(request, request->params[0], err);
+}
+
+bool jobs_handle_cancel(struct request *request, struct error *err)
+{
+    if (!scheduler_cancel(request->services->scheduler, request->params[0], err))
+        return false;
+    return answer_job(request, request->params[0], err);
+}
+
+bool checkpoints_handle_list(struct request *request, struct error *err)
+{
+    struct checkpoint_record *checkpoints = NULL;
+    struct job_record job = {0};
+    struct store_page page;
+    size_t count = 0;
+    bool has_more = false;
+    struct json *data;
+
+    if (!page_read(request, CHECKPOINTS_DEFAULT, LIMIT_EVENT_PAGE, &page, err))
+        return false;
+    page.ascending = false;
+    if (!jobs_get(request->store, request->params[0], &job, err)) /* an unknown job is 404 */
+        return false;
+    job_record_release(&job);
+    if (!checkpoints_list(request->store, request->params[0], &page, &checkpoints, &count,
+                          &has_more, err))
+        return false;
+    data = json_new_array();
+    for (size_t i = 0; i < count; i++)
+        json_add(data, NULL, objects_checkpoint(&checkpoints[i]));
+    free(checkpoints);
+    return response_set_json(&request->response, 200, page_answer(data, has_more), err);
+}

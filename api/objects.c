@@ -1,0 +1,176 @@
+#include "api/objects.h"
+
+#include "daemon/base/json.h"
+#include "store/checkpoints.h"
+#include "store/events.h"
+#include "store/jobs.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct json *stored(const char *text)
+{
+    struct json *json = NULL;
+
+    if (!text || !json_parse(text, strlen(text), &json, NULL))
+        return NULL;
+    return json;
+}
+
+static void add_text(struct json *object, const char *name, const char *text)
+{
+    json_add_string(object, name, text[0] ? text : NULL);
+}
+
+static void add_time(struct json *object, const char *name, int64_t unix_s)
+{
+    if (unix_s > 0)
+        json_add_int(object, name, unix_s);
+    else
+        json_add_null(object, name);
+}
+
+static void add_number(struct json *object, const char *name, double number)
+{
+    if (isfinite(number))
+        json_add_double(object, name, number);
+}
+
+/* n_epochs, batch_size and learning_rate_multiplier are always there: clients read them. */
+static struct json *hyperparameters(const struct job_record *job)
+{
+    static const char *const required[] = {"n_epochs", "batch_size", "learning_rate_multiplier"};
+    struct json *object = stored(job->hyperparameters_json);
+
+    if (!object)
+        object = json_new_object();
+    for (size_t i = 0; object && i < COUNT_OF(required); i++) {
+        if (!json_member(object, required[i]))
+            json_add_null(object, required[i]);
+    }
+    return object;
+}
+
+static struct json *method(const struct job_record *job)
+{
+    struct json *object = json_new_object(), *supervised = json_new_object();
+
+    json_add(supervised, "hyperparameters", hyperparameters(job));
+    json_add_string(object, "type", "supervised");
+    json_add(object, "supervised", supervised);
+    return object;
+}
+
+static struct json *job_error(const struct job_record *job)
+{
+    struct json *object, *lines;
+
+    if (job->state != JOB_FAILED)
+        return NULL;
+    object = json_new_object();
+    json_add_string(object, "code", job->error_code[0] ? job->error_code : "failed");
+    json_add_string(object, "message", job->error_message);
+    add_text(object, "param", job->error_param);
+    lines = stored(job->error_lines_json);
+    if (lines)
+        json_add(object, "lines", lines);
+    return object;
+}
+
+/* As far as the steps so far tell; 0: unknown. */
+static int64_t estimated_finish(const struct job_record *job, int64_t now_unix_s)
+{
+    int64_t elapsed_s = now_unix_s - job->started_unix_s;
+
+    if (job->state != JOB_RUNNING || job->started_unix_s <= 0 || job->completed_steps <= 0 ||
+        elapsed_s < 0 || job->total_steps < job->completed_steps)
+        return 0;
+    return now_unix_s + (int64_t)((double)elapsed_s / (double)job->completed_steps *
+                                  (double)(job->total_steps - job->completed_steps));
+}
+
+/* What the hosted API does not have. */
+static void add_own_fields(struct json *object, const struct job_record *job)
+{
+    struct json *warnings = stored(job->warnings_json);
+
+    json_add_string(object, "device", job->device_wanted);
+    add_text(object, "device_used", job->device_used);
+    json_add_string(object, "numerics", job->numerics);
+    json_add_int(object, "total_steps", job->total_steps);
+    json_add_int(object, "completed_steps", job->completed_steps);
+    json_add_double(object, "train_loss", job->last_train_loss); /* NAN: null */
+    add_time(object, "started_at", job->started_unix_s);
+    add_text(object, "status_reason", job->state_reason);
+    json_add_int(object, "attempts", job->attempt_count);
+    json_add(object, "plan", stored(job->plan_json));
+    json_add(object, "warnings", warnings ? warnings : json_new_array());
+}
+
+struct json *objects_job(const struct job_record *job, int64_t now_unix_s)
+{
+    struct json *object = json_new_object();
+
+    json_add_string(object, "id", job->id);
+    json_add_string(object, "object", "fine_tuning.job");
+    json_add_int(object, "created_at", job->created_unix_s);
+    add_time(object, "finished_at", job->finished_unix_s);
+    json_add_string(object, "model", job->base_model);
+    add_text(object, "fine_tuned_model", job->fine_tuned_model);
+    json_add_string(object, "organization_id", "org-local");
+    json_add_string(object, "status", job_state_name(job->state));
+    json_add(object, "hyperparameters", hyperparameters(job));
+    json_add(object, "method", method(job));
+    json_add_string(object, "training_file", job->training_file);
+    add_text(object, "validation_file", job->validation_file);
+    json_add(object, "result_files", json_new_array());
+    if (job_state_is_final(job->state))
+        json_add_int(object, "trained_tokens", job->trained_tokens);
+    else
+        json_add_null(object, "trained_tokens");
+    json_add(object, "error", job_error(job));
+    json_add_int(object, "seed", job->seed);
+    add_time(object, "estimated_finish", estimated_finish(job, now_unix_s));
+    json_add(object, "integrations", json_new_array());
+    json_add(object, "metadata", stored(job->metadata_json));
+    add_text(object, "user_provided_suffix", job->suffix);
+    add_own_fields(object, job);
+    return object;
+}
+
+struct json *objects_event(const struct event_record *event)
+{
+    struct json *object = json_new_object();
+    char id[40];
+
+    (void)snprintf(id, sizeof(id), "ftevent-%lld", (long long)event->row); /* always fits */
+    json_add_string(object, "id", id);
+    json_add_string(object, "object", "fine_tuning.job.event");
+    json_add_int(object, "created_at", event->created_unix_s);
+    json_add_string(object, "level", event_level_name(event->level));
+    json_add_string(object, "message", event->message ? event->message : "");
+    json_add_string(object, "type", event->type);
+    json_add(object, "data", stored(event->data_json));
+    json_add_int(object, "number", event->number);
+    return object;
+}
+
+struct json *objects_checkpoint(const struct checkpoint_record *checkpoint)
+{
+    struct json *object = json_new_object(), *metrics = json_new_object();
+
+    json_add_int(metrics, "step", checkpoint->step);
+    add_number(metrics, "train_loss", checkpoint->train_loss);
+    add_number(metrics, "train_mean_token_accuracy", checkpoint->train_accuracy);
+    add_number(metrics, "full_valid_loss", checkpoint->valid_loss);
+    add_number(metrics, "full_valid_mean_token_accuracy", checkpoint->valid_accuracy);
+    json_add_string(object, "id", checkpoint->id);
+    json_add_string(object, "object", "fine_tuning.job.checkpoint");
+    json_add_int(object, "created_at", checkpoint->created_unix_s);
+    json_add_string(object, "fine_tuned_model_checkpoint", checkpoint->model_id);
+    json_add_string(object, "fine_tuning_job_id", checkpoint->job_id);
+    json_add_int(object, "step_number", checkpoint->step);
+    json_add(object, "metrics", metrics);
+    return object;
+}

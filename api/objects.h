@@ -1,0 +1,23 @@
+/*
+ * objects: the JSON objects of jobs, events and checkpoints, as clients know them.
+ *
+ * Purpose    One place for the field names of the API; pages and streams show the same event.
+ * Ownership  Results are the caller's to free; NULL without memory (response_set_json takes that).
+ * Threads    Any.
+ * Failure    Stored JSON that cannot be read back becomes null.
+ */
+#ifndef NEEDLED_API_OBJECTS_H
+#define NEEDLED_API_OBJECTS_H
+
+#include <stdint.h>
+
+struct checkpoint_record;
+struct event_record;
+struct job_record;
+struct json;
+
+struct json *objects_job(const struct job_record *job, int64_t now_unix_s);
+struct json *objects_event(const struct event_record *event);
+struct json *objects_checkpoint(const struct checkpoint_record *checkpoint);
+
+#endif

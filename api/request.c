@@ -1,0 +1,154 @@
+#include "api/request.h"
+
+#include "api/form.h"
+#include "api/text.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/file.h"
+#include "daemon/base/json.h"
+#include "daemon/base/limits.h"
+
+#include <microhttpd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define ARENA_MAX                                                                                  \
+    ((size_t)256 << 10) /* texts of one request; the library bounds its header below */
+
+/* The path is cut at its slashes first and decoded after: an id may hold an escaped slash. */
+static void split_path(struct request *request)
+{
+    const char *at = request->url;
+
+    if (*at != '/') {
+        request->malformed = true;
+        return;
+    }
+    while (*at == '/') {
+        size_t size = strcspn(at + 1, "/");
+        char *segment = arena_copy(&request->arena, at + 1, size);
+
+        if (!segment || !text_decode(segment))
+            request->malformed = true;
+        if (request->segment_count == REQUEST_SEGMENT_MAX) {
+            request->segment_count++; /* longer than any route: matches none */
+            return;
+        }
+        request->segments[request->segment_count++] = segment ? segment : "";
+        at += 1 + size;
+    }
+}
+
+static enum MHD_Result add_query_field(void *context, enum MHD_ValueKind kind, const char *name,
+                                       const char *value)
+{
+    struct request *request = context;
+    struct query_field *field = arena_alloc(&request->arena, sizeof(*field));
+    char *own_name = arena_copy(&request->arena, name, strlen(name));
+    char *own_value = value ? arena_copy(&request->arena, value, strlen(value))
+                            : arena_copy(&request->arena, "", 0);
+
+    (void)kind; /* only one kind is asked for */
+    if (!field || !own_name || !own_value || !text_decode(own_name) || !text_decode(own_value)) {
+        request->malformed = true;
+        return MHD_NO;
+    }
+    *field = (struct query_field){own_name, own_value, request->query};
+    request->query = field;
+    return MHD_YES;
+}
+
+static const char *header(struct MHD_Connection *connection, const char *name)
+{
+    return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+}
+
+static void read_headers(struct request *request)
+{
+    struct MHD_Connection *connection = request->connection;
+    const char *length = header(connection, "Content-Length");
+    const char *coding = header(connection, "Transfer-Encoding");
+    const char *expect = header(connection, "Expect");
+    int64_t announced = 0;
+
+    request->host = header(connection, "Host");
+    request->origin = header(connection, "Origin");
+    request->authorization = header(connection, "Authorization");
+    request->content_type = header(connection, "Content-Type");
+    request->accept = header(connection, "Accept");
+    request->last_event_id = header(connection, "Last-Event-ID");
+    request->is_chunked = coding && strcasecmp(coding, "identity") != 0;
+    request->expects_continue = expect && strcasecmp(expect, "100-continue") == 0;
+    if (length && !request->is_chunked) {
+        if (!text_read_number(length, INT64_MAX, &announced))
+            announced = INT64_MAX; /* the library takes up to 2^64: more than any limit of ours */
+        request->announced_bytes = (uint64_t)announced;
+    }
+}
+
+struct request *request_new(const struct services *services, struct MHD_Connection *connection,
+                            const char *url, const char *method)
+{
+    struct request *request = calloc(1, sizeof(*request));
+
+    if (!request)
+        return NULL;
+    request->services = services;
+    request->connection = connection;
+    request->started_ns = clock_monotonic_ns();
+    request->url = url;
+    request->head = strcmp(method, "HEAD") == 0;
+    request->method = request->head ? "GET" : method;
+    arena_init(&request->arena, ARENA_MAX);
+    buf_init(&request->body, LIMIT_BODY_BYTES);
+    response_init(&request->response);
+    if (!file_random_id(request->id, sizeof(request->id), "req-", 20, NULL))
+        memcpy(request->id, "req-0", sizeof("req-0")); /* no randomness: the request goes on */
+    read_headers(request);
+    split_path(request);
+    MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, add_query_field, request);
+    return request;
+}
+
+void request_free(struct request *request)
+{
+    if (!request)
+        return;
+    form_free(request->form);
+    json_free(request->lines);
+    response_release(&request->response);
+    buf_release(&request->body);
+    arena_release(&request->arena);
+    free(request);
+}
+
+const char *request_query(const struct request *request, const char *name)
+{
+    const char *value = NULL;
+
+    for (const struct query_field *field = request->query; field; field = field->next) {
+        if (strcmp(field->name, name) == 0)
+            value = field->value; /* the list is last first: the first given wins */
+    }
+    return value;
+}
+
+bool request_has_body(const struct request *request)
+{
+    return request->is_chunked || request->announced_bytes > 0;
+}
+
+bool request_read_json(const struct request *request, struct json **ret_json, struct error *err)
+{
+    if (request->body.size == 0)
+        return error_set(err, ERR_INVALID, "the body is empty, a JSON object is needed");
+    if (!json_parse(request->body.data, request->body.size, ret_json, err)) {
+        error_wrap(err, "the body is not JSON");
+        return false;
+    }
+    if (json_kind_of(*ret_json) == JSON_OBJECT)
+        return true;
+    json_free(*ret_json);
+    *ret_json = NULL;
+    return error_set(err, ERR_INVALID, "the body is not a JSON object");
+}

@@ -1,0 +1,95 @@
+/*
+ * request: one request, from its header to its answer.
+ *
+ * Purpose    What a handler sees: method, route and its decoded parameters, query, body; and where
+ *            it puts its answer.
+ * Ownership  request_new / request_free. Texts live in the request's arena, or are the library's
+ *            and live as long.
+ * Threads    The library's thread until it is handed to the pool, then the pool's until it resumes
+ *            the connection.
+ * Failure    request_new: NULL without memory. A path or query that cannot be decoded leaves
+ *            `malformed`.
+ */
+#ifndef NEEDLED_API_REQUEST_H
+#define NEEDLED_API_REQUEST_H
+
+#include "api/pool.h"
+#include "api/response.h"
+#include "daemon/base/arena.h"
+#include "daemon/base/buf.h"
+
+#include <stdint.h>
+
+#define REQUEST_SEGMENT_MAX 8
+#define REQUEST_PARAM_MAX 2
+
+struct connection_entry;
+struct events_feed;
+struct form;
+struct json;
+struct route;
+struct scheduler;
+struct store;
+struct stores;
+struct streams;
+struct MHD_Connection;
+
+/* What handlers work with; the server's, read-only. */
+struct services {
+    struct scheduler *scheduler;
+    struct events_feed *feed;
+    struct stores *stores;
+    struct streams *streams;
+    const char *state_folder;
+    size_t upload_limit_bytes;
+};
+
+struct query_field {
+    const char *name, *value;
+    struct query_field *next;
+};
+
+struct request {
+    struct pool_task task; /* first: the pool's view */
+    const struct services *services;
+    struct MHD_Connection *connection;
+    struct connection_entry *entry;
+    struct arena arena;
+    char id[32]; /* x-request-id */
+    int64_t started_ns;
+
+    const char *method; /* HEAD is routed as GET */
+    bool head;
+    const char *url; /* as sent, for the log */
+    const char *segments[REQUEST_SEGMENT_MAX];
+    size_t segment_count;
+    bool malformed;
+    struct query_field *query;
+    const char *host, *origin, *authorization, *content_type, *accept, *last_event_id; /* or NULL */
+    bool expects_continue, is_chunked;
+    uint64_t announced_bytes; /* 0: none */
+
+    const struct route *route; /* NULL until matched */
+    const char *params[REQUEST_PARAM_MAX];
+
+    bool discards;       /* the answer stands; the rest of the body is read and dropped */
+    bool submitted;      /* was handed to the pool */
+    uint64_t body_bytes; /* received so far */
+    struct buf body;
+    struct form *form;   /* an upload on its way, or NULL */
+    struct store *store; /* while the handler runs */
+    struct json *lines;  /* bad lines of a refused upload; owned */
+    struct response response;
+};
+
+struct request *request_new(const struct services *services, struct MHD_Connection *connection,
+                            const char *url, const char *method);
+void request_free(struct request *request); /* NULL is fine */
+
+const char *request_query(const struct request *request, const char *name); /* NULL: not there */
+bool request_has_body(const struct request *request);
+/* The body as JSON for the caller to free; ERR_INVALID says where it breaks. */
+MUST_CHECK bool request_read_json(const struct request *request, struct json **ret_json,
+                                  struct error *err);
+
+#endif

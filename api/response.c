@@ -1,0 +1,283 @@
+#include "api/response.h"
+
+#include "api/stream.h"
+#include "daemon/base/json.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <microhttpd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TYPE_JSON "application/json"
+#define BODY_MAX                                                                                   \
+    ((size_t)256 << 20) /* one JSON answer; lists are bounded far below by their pages */
+
+static const struct {
+    unsigned status;
+    const char *code;
+} answers[] = {
+    [ERR_NONE] = {500, "internal_error"},
+    [ERR_INVALID] = {400, "invalid_request"},
+    [ERR_NOT_FOUND] = {404, "not_found"},
+    [ERR_CONFLICT] = {409, "conflict"},
+    [ERR_LIMIT] = {413, "request_too_large"},
+    [ERR_NO_MEMORY] = {507, "insufficient_storage"},
+    [ERR_IO] = {500, "io_error"},
+    [ERR_CORRUPT] = {500, "damaged"},
+    [ERR_DEVICE] = {500, "device_error"},
+    [ERR_UNAVAILABLE] = {503, "unavailable"},
+    [ERR_CANCELLED] = {503, "cancelled"},
+    [ERR_INTERNAL] = {500, "internal_error"},
+};
+static_assert(COUNT_OF(answers) == ERR_INTERNAL + 1, "every error code has its status");
+
+unsigned response_status_of(enum error_code code)
+{
+    return answers[code].status;
+}
+
+void response_init(struct response *response)
+{
+    *response = (struct response){.kind = RESPONSE_BYTES, .status = 500, .descriptor = -1};
+}
+
+void response_release(struct response *response)
+{
+    if (!response)
+        return;
+    free(response->bytes);
+    if (response->descriptor >= 0)
+        (void)close(response->descriptor); /* opened for reading */
+    stream_free(response->stream);
+    response_init(response);
+}
+
+bool response_set_json(struct response *response, unsigned status, struct json *json,
+                       struct error *err)
+{
+    struct buf text;
+    bool ok;
+
+    buf_init(&text, BODY_MAX);
+    ok = json && json_print(json, &text, err);
+    json_free(json);
+    if (ok) {
+        buf_append_char(&text, '\n');
+        ok = !text.failed;
+    }
+    if (!ok) {
+        buf_release(&text);
+        return error_set(err, ERR_NO_MEMORY, "no memory for the answer");
+    }
+    response_release(response);
+    response->status = status;
+    response->content_type = TYPE_JSON;
+    response->bytes = buf_take(&text, &response->size_bytes);
+    return true;
+}
+
+bool response_set_file(struct response *response, const char *path, const char *content_type,
+                       const char *attachment, struct error *err)
+{
+    struct stat about;
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+
+    if (descriptor < 0 || fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode)) {
+        int reason = errno;
+
+        if (descriptor >= 0)
+            (void)close(descriptor); /* opened for reading */
+        return error_set(err, ERR_IO, "'%s' cannot be read: %s", path,
+                         descriptor < 0 ? strerror(reason) : "not a plain file");
+    }
+    response_release(response);
+    response->kind = RESPONSE_FILE;
+    response->status = 200;
+    response->content_type = content_type;
+    response->attachment = attachment;
+    response->descriptor = descriptor;
+    response->file_size_bytes = (uint64_t)about.st_size;
+    return true;
+}
+
+void response_set_stream(struct response *response, struct stream *stream)
+{
+    response_release(response);
+    response->kind = RESPONSE_STREAM;
+    response->status = 200;
+    response->content_type = "text/event-stream";
+    response->stream = stream;
+}
+
+void response_set_empty(struct response *response, unsigned status)
+{
+    response_release(response);
+    response->status = status;
+}
+
+static const char *error_type(unsigned status)
+{
+    if (status >= 500)
+        return "server_error";
+    if (status == 401)
+        return "authentication_error";
+    return status == 429 ? "rate_limit_error" : "invalid_request_error";
+}
+
+static void set_error_object(struct response *response, unsigned status, const char *code,
+                             const struct error *what, const struct json *lines)
+{
+    static const char short_of_memory[] =
+        "{\"error\":{\"message\":\"no memory for the answer\",\"type\":\"server_error\","
+        "\"param\":null,\"code\":\"insufficient_storage\"}}\n";
+    struct json *root = json_new_object(), *object = json_new_object();
+
+    json_add_string(object, "message", what->message);
+    json_add_string(object, "type", error_type(status));
+    json_add_string(object, "param", what->param[0] ? what->param : NULL);
+    json_add_string(object, "code", code);
+    if (lines)
+        json_add(object, "lines", json_copy(lines));
+    json_add(root, "error", object);
+    if (response_set_json(response, status, root, NULL))
+        return;
+    response_release(response);
+    response->status = 507;
+    response->content_type = TYPE_JSON;
+    response->bytes = strdup(short_of_memory);
+    response->size_bytes = response->bytes ? strlen(short_of_memory) : 0;
+}
+
+void response_set_error(struct response *response, const struct error *err,
+                        const struct json *lines)
+{
+    const char *code = answers[err->code].code;
+
+    if (err->code == ERR_NOT_FOUND && strcmp(err->param, "model") == 0)
+        code = "model_not_found";
+    set_error_object(response, answers[err->code].status, code, err, lines);
+}
+
+void response_refuse(struct response *response, unsigned status, const char *code,
+                     const char *param, const char *format, ...)
+{
+    struct error what = {0};
+    va_list arguments;
+
+    va_start(arguments, format);
+    (void)vsnprintf(what.message, sizeof(what.message), format, arguments); /* cut is fine */
+    va_end(arguments);
+    if (param)
+        (void)snprintf(what.param, sizeof(what.param), "%s", param); /* cut is fine */
+    set_error_object(response, status, code, &what, NULL);
+}
+
+/* ---- to the library ---- */
+
+static struct MHD_Response *build_content(struct response *response)
+{
+    struct MHD_Response *built = NULL;
+
+    switch (response->kind) {
+    case RESPONSE_BYTES:
+        built = MHD_create_response_from_buffer(response->size_bytes, response->bytes,
+                                                MHD_RESPMEM_MUST_FREE);
+        if (built)
+            response->bytes = NULL;
+        break;
+    case RESPONSE_FILE:
+        built = MHD_create_response_from_fd64(response->file_size_bytes, response->descriptor);
+        if (built)
+            response->descriptor = -1;
+        break;
+    case RESPONSE_STREAM:
+        if (!response->stream) {
+            built = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+            break;
+        }
+        built = stream_build(response->stream);
+        if (built)
+            response->stream = NULL;
+        break;
+    }
+    return built;
+}
+
+/* Calls add for each header of the answer but its length. */
+static void each_header(const struct response *response, const char *request_id,
+                        void (*add)(void *context, const char *name, const char *value),
+                        void *context)
+{
+    char disposition[128];
+
+    add(context, "x-request-id", request_id);
+    add(context, "X-Content-Type-Options", "nosniff");
+    if (response->content_type)
+        add(context, "Content-Type", response->content_type);
+    if (response->kind == RESPONSE_STREAM) {
+        add(context, "Cache-Control", "no-cache, no-transform");
+        add(context, "X-Accel-Buffering", "no");
+    } else {
+        add(context, "Cache-Control", "no-store");
+    }
+    if (response->attachment) {
+        (void)snprintf(disposition, sizeof(disposition), "attachment; filename=\"%s\"",
+                       response->attachment); /* static names, far shorter */
+        add(context, "Content-Disposition", disposition);
+    }
+    if (response->allow[0])
+        add(context, "Allow", response->allow);
+    if (response->status == 401)
+        add(context, "WWW-Authenticate", "Bearer realm=\"needled\"");
+    if (response->status == 503)
+        add(context, "Retry-After", "1");
+    if (response->status == 409 || response->status == 507)
+        add(context, "x-should-retry", "false"); /* the official client would ask three times */
+}
+
+static void add_to_built(void *context, const char *name, const char *value)
+{
+    (void)MHD_add_response_header(context, name, value); /* fails without memory: answer goes on */
+}
+
+struct MHD_Response *response_build(struct response *response, const char *request_id)
+{
+    struct MHD_Response *built = build_content(response);
+
+    if (built)
+        each_header(response, request_id, add_to_built, built);
+    return built;
+}
+
+static void add_to_text(void *context, const char *name, const char *value)
+{
+    buf_format(context, "%s: %s\r\n", name, value);
+}
+
+bool response_print(const struct response *response, const char *request_id, char *ret_bytes,
+                    size_t capacity, size_t *ret_size)
+{
+    struct buf text;
+    bool ok;
+
+    assert(response->kind == RESPONSE_BYTES);
+    buf_init(&text, capacity);
+    buf_format(&text, "HTTP/1.1 %u %s\r\n", response->status,
+               MHD_get_reason_phrase_for(response->status));
+    each_header(response, request_id, add_to_text, &text);
+    buf_format(&text, "Content-Length: %zu\r\nConnection: close\r\n\r\n", response->size_bytes);
+    buf_append(&text, response->bytes, response->size_bytes);
+    ok = !text.failed;
+    if (ok) {
+        memcpy(ret_bytes, text.data, text.size);
+        *ret_size = text.size;
+    }
+    buf_release(&text);
+    return ok;
+}

@@ -1,0 +1,65 @@
+/*
+ * response: an answer, before the library has it.
+ *
+ * Purpose    Holds what a handler decided (JSON, a file, an event stream, a refusal) and turns it
+ *            into the library's response with the headers every answer has. The one table from
+ *            error codes to HTTP statuses is in its .c.
+ * Ownership  response_init / response_release (caller's storage); response_build takes the content.
+ * Threads    One thread at a time.
+ * Failure    Without memory an error answer becomes a fixed text; response_build returns NULL.
+ */
+#ifndef NEEDLED_API_RESPONSE_H
+#define NEEDLED_API_RESPONSE_H
+
+#include "daemon/base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct json;
+struct stream;
+struct MHD_Response;
+
+enum response_kind { RESPONSE_BYTES, RESPONSE_FILE, RESPONSE_STREAM };
+
+struct response {
+    enum response_kind kind;
+    unsigned status;
+    const char *content_type; /* static text, or NULL */
+    const char *attachment;   /* file name to save under, static text, or NULL */
+    char *bytes;              /* owned */
+    size_t size_bytes;
+    int descriptor; /* owned; -1: none */
+    uint64_t file_size_bytes;
+    struct stream *stream; /* owned; NULL: headers alone (HEAD) */
+    char allow[64];        /* methods of a 405 */
+};
+
+void response_init(struct response *response);
+void response_release(struct response *response); /* NULL is fine */
+
+/* The tree is taken over, also on failure. */
+MUST_CHECK bool response_set_json(struct response *response, unsigned status, struct json *json,
+                                  struct error *err);
+MUST_CHECK bool response_set_file(struct response *response, const char *path,
+                                  const char *content_type, const char *attachment,
+                                  struct error *err);
+void response_set_stream(struct response *response, struct stream *stream);
+void response_set_empty(struct response *response, unsigned status);
+
+/* lines (borrowed, may be NULL) goes into the error object. */
+void response_set_error(struct response *response, const struct error *err,
+                        const struct json *lines);
+/* A refusal that no error code stands for: 401, 403, 405, 415. param may be NULL. */
+void response_refuse(struct response *response, unsigned status, const char *code,
+                     const char *param, const char *format, ...) PRINTF_LIKE(5, 6);
+unsigned response_status_of(enum error_code code);
+
+/* Moves the content out; the caller destroys the result. */
+struct MHD_Response *response_build(struct response *response, const char *request_id);
+/* The same as bytes for a socket, for a refusal in the middle of a body. RESPONSE_BYTES only; false
+ * when it does not fit. */
+MUST_CHECK bool response_print(const struct response *response, const char *request_id,
+                               char *ret_bytes, size_t capacity, size_t *ret_size);
+
+#endif

@@ -1,0 +1,104 @@
+#include "api/router.h"
+
+#include "api/handlers.h"
+#include "api/request.h"
+#include "daemon/base/limits.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DROP ROUTE_BODY_NONE, LIMIT_BODY_BYTES
+#define JSON ROUTE_BODY_JSON, LIMIT_BODY_BYTES
+#define UPLOAD ROUTE_BODY_FILE, LIMIT_UPLOAD_BYTES
+#define JOB "/v1/fine_tuning/jobs/{}"
+
+static const struct route routes[] = {
+    {"GET", "/healthz", health_handle_get, DROP, true},
+    {"GET", "/v1/devices", devices_handle_list, DROP, false},
+    {"POST", "/v1/files", files_handle_create, UPLOAD, false},
+    {"GET", "/v1/files", files_handle_list, DROP, false},
+    {"GET", "/v1/files/{}", files_handle_get, DROP, false},
+    {"DELETE", "/v1/files/{}", files_handle_delete, DROP, false},
+    {"GET", "/v1/files/{}/content", files_handle_content, DROP, false},
+    {"POST", "/v1/fine_tuning/jobs", jobs_handle_create, JSON, false},
+    {"GET", "/v1/fine_tuning/jobs", jobs_handle_list, DROP, false},
+    {"GET", JOB, jobs_handle_get, DROP, false},
+    {"POST", JOB "/cancel", jobs_handle_cancel, DROP, false},
+    {"GET", JOB "/events", events_handle_list, DROP, false},
+    {"GET", JOB "/checkpoints", checkpoints_handle_list, DROP, false},
+    {"GET", "/v1/models", models_handle_list, DROP, false},
+    {"GET", "/v1/models/{}", models_handle_get, DROP, false},
+    {"DELETE", "/v1/models/{}", models_handle_delete, DROP, false},
+    {"GET", "/v1/models/{}/adapter.safetensors", models_handle_adapter, DROP, false},
+};
+
+const struct route *router_routes(size_t *ret_count)
+{
+    *ret_count = COUNT_OF(routes);
+    return routes;
+}
+
+/* True when the request's segments are the path's; fills the params. */
+static bool path_matches(const char *path, struct request *request)
+{
+    size_t at = 0, param_count = 0;
+
+    while (*path == '/') {
+        size_t size = strcspn(path + 1, "/");
+        const char *segment = at < request->segment_count ? request->segments[at] : NULL;
+
+        if (!segment)
+            return false;
+        if (size == 2 && memcmp(path + 1, "{}", 2) == 0) {
+            assert(param_count < REQUEST_PARAM_MAX);
+            if (!*segment)
+                return false;
+            request->params[param_count++] = segment;
+        } else if (strlen(segment) != size || memcmp(segment, path + 1, size) != 0) {
+            return false;
+        }
+        path += 1 + size;
+        at++;
+    }
+    return at == request->segment_count;
+}
+
+static void allow(char *list, size_t capacity, const char *method)
+{
+    size_t size = strlen(list);
+
+    (void)snprintf(list + size, capacity - size, "%s%s%s", size ? ", " : "", method,
+                   strcmp(method, "GET") == 0 ? ", HEAD" : ""); /* three methods at most: fits */
+}
+
+bool router_match(struct request *request)
+{
+    char allowed[sizeof(request->response.allow)] = "";
+
+    if (request->malformed || request->segment_count > REQUEST_SEGMENT_MAX) {
+        response_refuse(&request->response, request->malformed ? 400 : 404,
+                        request->malformed ? "invalid_request" : "not_found", NULL,
+                        request->malformed ? "the path or query has a broken percent escape"
+                                           : "there is nothing at this path");
+        return false;
+    }
+    for (size_t i = 0; i < COUNT_OF(routes); i++) {
+        if (!path_matches(routes[i].path, request))
+            continue;
+        if (strcmp(routes[i].method, request->method) == 0) {
+            request->route = &routes[i];
+            return true;
+        }
+        allow(allowed, sizeof(allowed), routes[i].method);
+    }
+    if (allowed[0]) {
+        response_refuse(&request->response, 405, "method_not_allowed", NULL,
+                        "this path takes %s, not %.20s", allowed, request->method);
+        memcpy(request->response.allow, allowed, sizeof(allowed));
+    } else {
+        response_refuse(&request->response, 404, "not_found", NULL, "there is nothing at '%.200s'",
+                        request->url);
+    }
+    return false;
+}

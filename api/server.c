@@ -1,0 +1,282 @@
+#include "api/server.h"
+
+#include "api/connections.h"
+#include "api/exchange.h"
+#include "api/listen.h"
+#include "api/pool.h"
+#include "api/stores.h"
+#include "api/stream.h"
+#include "daemon/base/arena.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/file.h"
+#include "daemon/base/limits.h"
+#include "daemon/base/log.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define LISTENER_MAX 2         /* TCP and Unix socket */
+#define SERVING_THREADS 4      /* of the library, for each listener */
+#define WORKING_THREADS 8      /* handlers at once; they wait for disks, not for processors */
+#define IDLE_TIMEOUT_S 60      /* no byte either way inside a request */
+#define CONNECTION_BYTES 65536 /* the library's memory for a connection: its header and pieces */
+#define KEEPALIVE_S 10         /* proxies count from 55 s, the contract says 15 at most */
+#define SWEEP_S 1              /* between two looks at the connections */
+#define STOP_WAIT_MS 500       /* for answers on their way, before connections are cut */
+#define TEXT_MAX ((size_t)64 << 10) /* own copies of the options' texts */
+#define NS_PER_MS INT64_C(1000000)
+
+struct server {
+    struct arena texts;
+    struct exchange exchange;
+    struct listener listeners[LISTENER_MAX];
+    struct MHD_Daemon *daemons[LISTENER_MAX];
+    int descriptors[LISTENER_MAX];
+    size_t listener_count;
+    const char *socket_path; /* NULL: none */
+    int port;
+
+    pthread_t sweeper;
+    bool sweeper_runs;
+    pthread_mutex_t lock;
+    pthread_cond_t stop_sweeping;
+    bool stopping; /* guarded by lock */
+};
+
+static const char *keep(struct server *server, const char *text)
+{
+    return text ? arena_copy(&server->texts, text, strlen(text)) : NULL;
+}
+
+/* ---- the sweep ---- */
+
+static void *sweep(void *context)
+{
+    struct server *server = context;
+    struct timespec until;
+
+    pthread_mutex_lock(&server->lock);
+    while (!server->stopping) {
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += SWEEP_S;
+        (void)pthread_cond_timedwait(&server->stop_sweeping, &server->lock, &until); /* or later */
+        pthread_mutex_unlock(&server->lock);
+        streams_tick(server->exchange.services.streams, clock_monotonic_ns());
+        connections_tick(server->exchange.connections, clock_monotonic_ns());
+        pthread_mutex_lock(&server->lock);
+    }
+    pthread_mutex_unlock(&server->lock);
+    return NULL;
+}
+
+static void end_sweep(struct server *server)
+{
+    if (!server->sweeper_runs)
+        return;
+    pthread_mutex_lock(&server->lock);
+    server->stopping = true;
+    pthread_cond_signal(&server->stop_sweeping);
+    pthread_mutex_unlock(&server->lock);
+    (void)pthread_join(server->sweeper, NULL); /* ours, joined once: cannot fail */
+    server->sweeper_runs = false;
+}
+
+/* ---- the library ---- */
+
+static void log_library(void *context, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
+
+static void log_library(void *context, const char *format, va_list arguments)
+{
+    char text[256];
+
+    (void)context;                                          /* none */
+    (void)vsnprintf(text, sizeof(text), format, arguments); /* cut is fine */
+    text[strcspn(text, "\n")] = '\0';
+    log_write(LOG_LEVEL_DEBUG, "http: %s", text);
+}
+
+/* Paths are cut at "/" before they are decoded (request.c), so the library decodes nothing. */
+static size_t keep_escapes(void *context, struct MHD_Connection *connection, char *text)
+{
+    (void)context; /* none */
+    (void)connection;
+    return strlen(text);
+}
+
+static bool serve(struct server *server, int descriptor, bool is_socket, struct error *err)
+{
+    struct listener *listener = &server->listeners[server->listener_count];
+    struct MHD_Daemon *daemon;
+
+    *listener = (struct listener){&server->exchange, is_socket};
+    daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+        exchange_handle, listener, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
+        MHD_OPTION_LISTEN_SOCKET, descriptor, MHD_OPTION_THREAD_POOL_SIZE,
+        (unsigned)SERVING_THREADS, MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIMIT_CONNECTIONS,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK,
+        keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED, exchange_complete, listener,
+        MHD_OPTION_NOTIFY_CONNECTION, exchange_notify, listener, MHD_OPTION_END);
+    if (!daemon) {
+        (void)close(descriptor); /* nothing was written to it */
+        return error_set(err, ERR_INTERNAL, "libmicrohttpd %s did not start", MHD_get_version());
+    }
+    server->daemons[server->listener_count] = daemon;
+    server->descriptors[server->listener_count] = descriptor;
+    server->listener_count++;
+    return true;
+}
+
+static bool open_listeners(struct server *server, const struct server_options *options,
+                           struct error *err)
+{
+    int descriptor = -1;
+    bool loopback = true;
+
+    if (options->listen && options->listen[0]) {
+        if (!listen_tcp(options->listen, &descriptor, &server->port, &loopback, err))
+            return false;
+        server->exchange.guard.any_address = !loopback;
+        if (!loopback && !(options->api_key && options->api_key[0])) {
+            (void)close(descriptor); /* nothing was written to it */
+            return error_set_param(err, ERR_INVALID, "listen",
+                                   "'%s' is reachable from outside, which needs an api_key",
+                                   options->listen);
+        }
+        if (!serve(server, descriptor, false, err))
+            return false;
+    }
+    if (options->socket_path && options->socket_path[0]) {
+        if (!listen_unix(options->socket_path, &descriptor, err))
+            return false;
+        server->socket_path = keep(server, options->socket_path);
+        if (!serve(server, descriptor, true, err))
+            return false;
+    }
+    if (server->listener_count == 0)
+        return error_set_param(err, ERR_INVALID, "listen", "no address and no socket to listen on");
+    return true;
+}
+
+/* Each connection is a descriptor; the soft limit of many systems is as low as our own bound. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    rlim_t wanted = 4 * LIMIT_CONNECTIONS;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* refused: fewer connections, accept waits */
+}
+
+/* ---- start and stop ---- */
+
+static bool prepare(struct server *server, const struct server_options *options, struct error *err)
+{
+    struct exchange *exchange = &server->exchange;
+    struct services *services = &exchange->services;
+
+    services->scheduler = options->scheduler;
+    services->feed = options->feed;
+    services->upload_limit_bytes =
+        options->upload_limit_bytes ? options->upload_limit_bytes : LIMIT_UPLOAD_BYTES;
+    services->state_folder = keep(server, options->state_folder);
+    exchange->guard.api_key = keep(server, options->api_key);
+    exchange->guard.allowed_hosts = keep(server, options->allowed_hosts);
+    exchange->guard.public_url = keep(server, options->public_url);
+    services->stores = stores_new(options->database_path);
+    exchange->connections = connections_new(LIMIT_HEADER_TIMEOUT_S);
+    if (services->stores)
+        services->streams = streams_new(options->feed, services->stores, KEEPALIVE_S);
+    if (!services->streams || !exchange->connections || !services->state_folder)
+        return error_set(err, ERR_NO_MEMORY, "no memory for the server");
+    if (options->api_key && options->api_key[0] && !exchange->guard.api_key)
+        return error_set(err, ERR_NO_MEMORY,
+                         "no memory for the server"); /* never open by mistake */
+    if (!pool_start(WORKING_THREADS, &exchange->pool, err))
+        return false;
+    if (pthread_create(&server->sweeper, NULL, sweep, server) != 0)
+        return error_set(err, ERR_NO_MEMORY, "the system refused a thread for the server");
+    server->sweeper_runs = true;
+    return true;
+}
+
+bool server_start(const struct server_options *options, struct server **ret_server,
+                  struct error *err)
+{
+    struct server *server = calloc(1, sizeof(*server));
+    pthread_condattr_t monotonic;
+
+    assert(options->scheduler);
+    assert(options->feed);
+    assert(options->state_folder);
+    assert(options->database_path);
+    if (!server)
+        return error_set(err, ERR_NO_MEMORY, "no memory for the server");
+    arena_init(&server->texts, TEXT_MAX);
+    pthread_mutex_init(&server->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&server->stop_sweeping, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    raise_descriptor_limit();
+    if (!prepare(server, options, err) || !open_listeners(server, options, err)) {
+        server_stop(server);
+        return false;
+    }
+    *ret_server = server;
+    return true;
+}
+
+int server_port(const struct server *server)
+{
+    return server->port;
+}
+
+static void wait_for_answers(struct server *server)
+{
+    int64_t until_ns = clock_monotonic_ns() + STOP_WAIT_MS * NS_PER_MS;
+
+    while (atomic_load(&server->exchange.open_count) > 0 && clock_monotonic_ns() < until_ns)
+        (void)usleep(2000); /* the library tells of no end of its writing but by its callbacks */
+}
+
+void server_stop(struct server *server)
+{
+    struct services *services;
+
+    if (!server)
+        return;
+    services = &server->exchange.services;
+    atomic_store_explicit(&server->exchange.stopping, true, memory_order_relaxed);
+    for (size_t i = 0; i < server->listener_count; i++)
+        (void)MHD_quiesce_daemon(server->daemons[i]); /* the descriptor is ours */
+    if (server->exchange.pool)
+        pool_close(server->exchange.pool);
+    if (services->streams)
+        streams_stop(services->streams);
+    wait_for_answers(server);
+    end_sweep(server);
+    for (size_t i = 0; i < server->listener_count; i++) {
+        MHD_stop_daemon(server->daemons[i]);
+        (void)close(server->descriptors[i]); /* nothing was written to it */
+    }
+    if (server->socket_path && !file_remove(server->socket_path, NULL))
+        log_write(LOG_LEVEL_WARN, "'%s' could not be removed", server->socket_path);
+    pool_stop(server->exchange.pool);
+    streams_free(services->streams);
+    stores_free(services->stores);
+    connections_free(server->exchange.connections);
+    pthread_cond_destroy(&server->stop_sweeping);
+    pthread_mutex_destroy(&server->lock);
+    arena_release(&server->texts);
+    free(server);
+}

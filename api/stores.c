@@ -1,0 +1,72 @@
+#include "api/stores.h"
+
+#include "store/store.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STORES_KEPT 12 /* idle handles kept open; more are closed when they come back */
+
+struct stores {
+    char *database_path;
+    pthread_mutex_t lock;
+    struct store *idle[STORES_KEPT]; /* guarded by lock */
+    size_t idle_count;               /* guarded by lock */
+};
+
+struct stores *stores_new(const char *database_path)
+{
+    struct stores *stores = calloc(1, sizeof(*stores));
+
+    assert(database_path);
+    if (!stores)
+        return NULL;
+    stores->database_path = strdup(database_path);
+    if (!stores->database_path) {
+        free(stores);
+        return NULL;
+    }
+    pthread_mutex_init(&stores->lock, NULL);
+    return stores;
+}
+
+void stores_free(struct stores *stores)
+{
+    if (!stores)
+        return;
+    for (size_t i = 0; i < stores->idle_count; i++)
+        store_close(stores->idle[i]);
+    pthread_mutex_destroy(&stores->lock);
+    free(stores->database_path);
+    free(stores);
+}
+
+bool stores_take(struct stores *stores, struct store **ret_store, struct error *err)
+{
+    struct store *store = NULL;
+
+    pthread_mutex_lock(&stores->lock);
+    if (stores->idle_count > 0)
+        store = stores->idle[--stores->idle_count];
+    pthread_mutex_unlock(&stores->lock);
+
+    if (!store && !store_open(stores->database_path, false, &store, err))
+        return false;
+    *ret_store = store;
+    return true;
+}
+
+void stores_give(struct stores *stores, struct store *store)
+{
+    if (!store)
+        return;
+    pthread_mutex_lock(&stores->lock);
+    if (stores->idle_count < STORES_KEPT) {
+        stores->idle[stores->idle_count++] = store;
+        store = NULL;
+    }
+    pthread_mutex_unlock(&stores->lock);
+    store_close(store);
+}
