@@ -1,20 +1,44 @@
 #include "daemon/train/checkpoint.h"
 
+#include "daemon/base/size.h"
 #include "daemon/model/safetensors.h"
 
-#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define FORMAT "needled resume 1"
 #define LISTED_MAX 64 /* newest names looked at; the folder holds CHECKPOINT_KEPT and a few */
 
-enum { STATE_STEP, STATE_EPOCHS, STATE_TOKENS, STATE_SHUFFLE };
+enum { STATE_STEP, STATE_EPOCHS, STATE_TOKENS, STATE_BATCH, STATE_SHUFFLE };
 #define STATE_WORDS (STATE_SHUFFLE + SHUFFLE_WORDS)
 #define SCORE_COUNT 3
+
+bool checkpoint_alloc(struct checkpoint *checkpoint, size_t value_count, struct error *err)
+{
+    size_t size;
+    float *block = NULL;
+
+    if (size_mul(value_count, 3 * sizeof(float), &size))
+        block = calloc(1, size > 0 ? size : 1);
+    if (!block)
+        return error_set(err, ERR_NO_MEMORY, "no memory for %zu values and their moments",
+                         value_count);
+    checkpoint->value_count = value_count;
+    checkpoint->values = block;
+    checkpoint->moment1 = block + value_count;
+    checkpoint->moment2 = block + 2 * value_count;
+    return true;
+}
+
+void checkpoint_release(struct checkpoint *checkpoint)
+{
+    free(checkpoint->values);
+    *checkpoint = (struct checkpoint){0};
+}
 
 struct place { /* names are made of these alone */
     uint64_t step, epochs_told;
@@ -133,7 +157,8 @@ bool checkpoint_write(const char *folder, const char *identity, const struct che
     const double scores[SCORE_COUNT] = {checkpoint->train_loss, checkpoint->train_accuracy,
                                         checkpoint->valid_loss};
     const size_t count = checkpoint->value_count;
-    uint64_t state[STATE_WORDS] = {place.step, place.epochs_told, checkpoint->trained_tokens};
+    uint64_t state[STATE_WORDS] = {place.step, place.epochs_told, checkpoint->trained_tokens,
+                                   checkpoint->batch_tokens};
     const struct tensor_out tensors[] = {
         {"moment1", TENSOR_F32, 1, {count}, checkpoint->moment1},
         {"moment2", TENSOR_F32, 1, {count}, checkpoint->moment2},
@@ -187,35 +212,40 @@ static bool take_tensor(const struct safetensors *file, const char *name, enum t
     if (!tensor || tensor->type != type || tensor->element_count != count)
         return error_set(err, ERR_CORRUPT, "tensor '%s' is not the %zu numbers that are needed",
                          name, count);
-    if (ret_data)
+    if (count > 0)
         memcpy(ret_data, tensor->data, tensor->size_bytes);
     return true;
 }
 
-/* Checks all before it fills the first. */
-static bool take_content(const struct safetensors *file, struct checkpoint *checkpoint,
+static bool take_content(const struct safetensors *file, struct checkpoint *ret_checkpoint,
                          struct error *err)
 {
-    const size_t count = checkpoint->value_count;
+    const struct tensor *values = safetensors_find(file, "values");
+    const size_t count = values ? values->element_count : 0;
+    struct checkpoint taken = {0};
     uint64_t state[STATE_WORDS];
     double scores[SCORE_COUNT];
 
     if (!take_tensor(file, "state", TENSOR_U64, STATE_WORDS, state, err) ||
         !take_tensor(file, "scores", TENSOR_F64, SCORE_COUNT, scores, err) ||
-        !take_tensor(file, "values", TENSOR_F32, count, NULL, err) ||
-        !take_tensor(file, "moment1", TENSOR_F32, count, NULL, err) ||
-        !take_tensor(file, "moment2", TENSOR_F32, count, NULL, err) ||
-        !take_tensor(file, "values", TENSOR_F32, count, checkpoint->values, err) ||
-        !take_tensor(file, "moment1", TENSOR_F32, count, checkpoint->moment1, err) ||
-        !take_tensor(file, "moment2", TENSOR_F32, count, checkpoint->moment2, err))
+        !checkpoint_alloc(&taken, count, err))
         return false;
-    checkpoint->step = state[STATE_STEP];
-    checkpoint->epochs_told = state[STATE_EPOCHS];
-    checkpoint->trained_tokens = state[STATE_TOKENS];
-    shuffle_restore(&checkpoint->shuffle, state + STATE_SHUFFLE);
-    checkpoint->train_loss = scores[0];
-    checkpoint->train_accuracy = scores[1];
-    checkpoint->valid_loss = scores[2];
+    if (!take_tensor(file, "values", TENSOR_F32, count, taken.values, err) ||
+        !take_tensor(file, "moment1", TENSOR_F32, count, taken.moment1, err) ||
+        !take_tensor(file, "moment2", TENSOR_F32, count, taken.moment2, err)) {
+        checkpoint_release(&taken);
+        return false;
+    }
+    taken.step = state[STATE_STEP];
+    taken.epochs_told = state[STATE_EPOCHS];
+    taken.trained_tokens = state[STATE_TOKENS];
+    taken.batch_tokens = state[STATE_BATCH];
+    shuffle_restore(&taken.shuffle, state + STATE_SHUFFLE);
+    taken.train_loss = scores[0];
+    taken.train_accuracy = scores[1];
+    taken.valid_loss = scores[2];
+    checkpoint_release(ret_checkpoint);
+    *ret_checkpoint = taken;
     return true;
 }
 

@@ -4,7 +4,8 @@
  * Purpose    resume-<step>-<epochs>.safetensors: adapter, both moments, and the run's state; beside
  *            it a .sha256 of its bytes. The last CHECKPOINT_KEPT are kept. Reading takes the newest
  *            that is whole and belongs to this very job; what is damaged is named and passed over.
- * Ownership  The folder is the caller's; so are the arrays, filled in place.
+ * Ownership  The folder is the caller's. A checkpoint's arrays: checkpoint_alloc, or reading one,
+ *            and checkpoint_release.
  * Threads    One folder, one thread.
  * Failure    Writing: as safetensors_write; older checkpoints stay. Reading fails only when the
  *            folder cannot be read.
@@ -27,10 +28,15 @@ struct checkpoint {
     uint64_t epochs_told;    /* epochs that were validated and told */
     uint64_t trained_tokens; /* in these steps */
     struct shuffle shuffle;  /* draws the order of the epoch the next step belongs to */
+    uint64_t batch_tokens;   /* of a micro-batch: the order of sums depends on it */
     double train_loss, train_accuracy, valid_loss; /* the last ones; NAN: none yet */
     size_t value_count;
-    float *values, *moment1, *moment2; /* host, [value_count] */
+    float *values, *moment1, *moment2; /* host, [value_count]; one allocation */
 };
+
+MUST_CHECK bool checkpoint_alloc(struct checkpoint *checkpoint, size_t value_count,
+                                 struct error *err);
+void checkpoint_release(struct checkpoint *checkpoint); /* zeroed is fine */
 
 struct checkpoint_file { /* one that was written */
     char path[LIMIT_PATH_BYTES];
@@ -46,8 +52,8 @@ MUST_CHECK bool checkpoint_write(const char *folder, const char *identity,
 
 typedef void checkpoint_warn_fn(void *context, const char *text);
 
-/* The caller sets value_count and the arrays; the rest is filled when *ret_found. Checkpoints that
- * are damaged or of another job are told to `warn` and removed. */
+/* Fills *checkpoint when *ret_found; arrays it had are given back. Checkpoints that are damaged or of
+ * another job are told to `warn` and removed. */
 MUST_CHECK bool checkpoint_read_newest(const char *folder, const char *identity,
                                        checkpoint_warn_fn *warn, void *context,
                                        struct checkpoint *checkpoint, bool *ret_found,

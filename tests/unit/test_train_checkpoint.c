@@ -66,6 +66,7 @@ static struct checkpoint make_checkpoint(struct arrays *arrays, uint64_t step)
         .step = step,
         .epochs_told = step / 4,
         .trained_tokens = step * 1000003,
+        .batch_tokens = 4096,
         .train_loss = 1.0 / 3.0 + (double)step,
         .train_accuracy = 0.7,
         .valid_loss = NAN,
@@ -99,11 +100,8 @@ static struct checkpoint_file write_one(const char *folder, uint64_t step)
 /* The step found, or 0; the content is checked against what was written for that step. */
 static uint64_t read_back(const char *folder, const char *job, struct warnings *warnings)
 {
-    struct arrays arrays = {0}, wanted_arrays;
-    struct checkpoint found = {.value_count = COUNT,
-                               .values = arrays.values,
-                               .moment1 = arrays.moment1,
-                               .moment2 = arrays.moment2};
+    struct arrays wanted_arrays;
+    struct checkpoint found = {0};
     struct error err = {0};
     bool is_there;
 
@@ -119,8 +117,14 @@ static uint64_t read_back(const char *folder, const char *job, struct warnings *
     assert_true(found.train_accuracy == wanted.train_accuracy);
     assert_true(found.valid_loss != found.valid_loss);
     assert_memory_equal(&found.shuffle, &wanted.shuffle, sizeof(found.shuffle));
-    assert_memory_equal(&arrays, &wanted_arrays, sizeof(arrays));
-    return found.step;
+    assert_int_equal(found.batch_tokens, wanted.batch_tokens);
+    assert_int_equal(found.value_count, COUNT);
+    assert_memory_equal(found.values, wanted_arrays.values, sizeof(wanted_arrays.values));
+    assert_memory_equal(found.moment1, wanted_arrays.moment1, sizeof(wanted_arrays.moment1));
+    assert_memory_equal(found.moment2, wanted_arrays.moment2, sizeof(wanted_arrays.moment2));
+    const uint64_t step = found.step;
+    checkpoint_release(&found);
+    return step;
 }
 
 static void what_was_written_comes_back_bit_for_bit(void **state)
@@ -249,29 +253,6 @@ static void a_checkpoint_of_another_job_is_not_taken(void **state)
     remove_folder(folder);
 }
 
-static void one_with_another_number_of_values_is_not_taken(void **state)
-{
-    (void)state;
-    char folder[64];
-    struct warnings warnings = {0};
-    struct arrays arrays = {0};
-    struct checkpoint found = {.value_count = COUNT - 1,
-                               .values = arrays.values,
-                               .moment1 = arrays.moment1,
-                               .moment2 = arrays.moment2};
-    struct error err = {0};
-    bool is_there = true;
-
-    make_folder(folder);
-    write_one(folder, 5);
-    assert_true(
-        checkpoint_read_newest(folder, JOB, keep_warning, &warnings, &found, &is_there, &err));
-    assert_false(is_there);
-    assert_int_equal(warnings.count, 1);
-    assert_true(arrays.values[0] == 0.0f); /* nothing half taken */
-    remove_folder(folder);
-}
-
 static void other_files_are_left_alone(void **state)
 {
     (void)state;
@@ -321,7 +302,6 @@ int main(void)
         cmocka_unit_test(the_last_three_are_kept),
         cmocka_unit_test(a_damaged_newest_gives_way_to_the_one_before),
         cmocka_unit_test(a_checkpoint_of_another_job_is_not_taken),
-        cmocka_unit_test(one_with_another_number_of_values_is_not_taken),
         cmocka_unit_test(other_files_are_left_alone),
         cmocka_unit_test(a_folder_that_is_not_there_is_named),
     };
