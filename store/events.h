@@ -1,8 +1,8 @@
 /*
  * events: the append-only feed of all jobs.
  *
- * Purpose    Row numbers order all jobs; a job's own numbers count 1, 2, 3 (the SSE id of its stream).
- *            The API's id "ftevent-<row>" names a row.
+ * Purpose    Row numbers order all jobs; a job's own numbers count 1, 2, 3 (the SSE id of its
+ *            stream). The API's id "ftevent-<row>" names a row.
  * Ownership  Lists are one allocation for the caller to free with events_free.
  * Threads    As store.h.
  * Failure    As store.h.
@@ -19,7 +19,7 @@ struct event_draft {
     enum event_level level;
     const char *type; /* "message", "metrics", "validation", "checkpoint", "state", "done" */
     const char *message;
-    const char *data_json; /* object, or NULL */
+    const char *data_json;  /* object, or NULL */
     int64_t created_unix_s; /* 0: now */
 };
 
@@ -35,15 +35,17 @@ struct event_record {
 void events_free(struct event_record *events, size_t count); /* NULL is fine */
 
 /* Appends several events of one job in one transaction (metrics are batched by the caller), with the
- * job's progress: completed_steps, trained_tokens, last_train_loss (completed_steps -1: unchanged). */
+ * job's progress: completed_steps, trained_tokens, last_train_loss (completed_steps -1: unchanged).
+ * ERR_CONFLICT when the job has ended: nothing follows its closing event. */
 MUST_CHECK bool events_append(struct store *store, const char *job_id,
                               const struct event_draft *events, size_t count,
                               int64_t completed_steps, int64_t trained_tokens,
                               double last_train_loss, struct error *err);
-/* Newest first, older than the event `page.after` (row or API id); for GET .../events. */
+/* Newest first, older than the event `page.after` (as events_resolve takes it); for GET .../events.
+ * `ascending` turns both round. */
 MUST_CHECK bool events_list(struct store *store, const char *job_id, const struct store_page *page,
-                            struct event_record **ret_events, size_t *ret_count,
-                            bool *ret_has_more, struct error *err);
+                            struct event_record **ret_events, size_t *ret_count, bool *ret_has_more,
+                            struct error *err);
 /* Oldest first, with number > after_number, at most limit; for streams. */
 MUST_CHECK bool events_since(struct store *store, const char *job_id, int64_t after_number,
                              size_t limit, struct event_record **ret_events, size_t *ret_count,

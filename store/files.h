@@ -4,7 +4,8 @@
  * Purpose    Records of what lies in uploads/ (named by id) and of result files.
  * Ownership  Records are plain values.
  * Threads    As store.h.
- * Failure    ERR_NOT_FOUND names the id; deleting a file that an unfinished job needs is ERR_CONFLICT.
+ * Failure    ERR_NOT_FOUND names the id; deleting a file that an unfinished job needs is
+ *            ERR_CONFLICT.
  */
 #ifndef NEEDLED_STORE_FILES_H
 #define NEEDLED_STORE_FILES_H

@@ -1,8 +1,8 @@
 /*
  * jobs: fine-tuning jobs and the one table of their states.
  *
- * Purpose    Keeps every job from before its create is answered until it is deleted by hand. A state
- *            changes by one conditional statement, with its event in the same transaction.
+ * Purpose    Keeps every job from before its create is answered until it is deleted by hand. A
+ *            state changes by one conditional statement, with its event in the same transaction.
  * Ownership  Records are plain values; their JSON texts are freed by job_record_release.
  * Threads    As store.h. Only the scheduler calls the functions that change a state.
  * Failure    A transition that the table does not have, or that came too late, is ERR_CONFLICT.
@@ -12,6 +12,9 @@
 
 #include "store/events.h"
 #include "store/store.h"
+
+struct checkpoint_record;
+struct model_record;
 
 enum job_state {
     JOB_VALIDATING_FILES,
@@ -36,9 +39,9 @@ struct job_record {
     char validation_file[STORE_ID_SIZE]; /* "" none */
     char suffix[72];                     /* "" none */
     int64_t seed;
-    char device_wanted[32]; /* "auto", "cpu", "cuda", "cuda:1" */
-    char device_used[32];   /* "" until it runs: "cpu:0" */
-    char numerics[16];      /* "w4a8", "float32" */
+    char device_wanted[32];     /* "auto", "cpu", "cuda", "cuda:1" */
+    char device_used[32];       /* "" until it runs: "cpu:0" */
+    char numerics[16];          /* "w4a8", "float32" */
     char *hyperparameters_json; /* resolved, as answered */
     char *metadata_json;        /* object, or NULL */
     char *plan_json;            /* memory plan and notes once known, or NULL */
@@ -46,11 +49,12 @@ struct job_record {
     char state_reason[256];     /* why it waits, "" when nothing to say */
     int64_t created_unix_s, started_unix_s, finished_unix_s; /* 0: not yet */
     int64_t total_steps, completed_steps, trained_tokens;
-    double last_train_loss; /* NAN before the first step */
-    char fine_tuned_model[STORE_NAME_SIZE]; /* "" until success */
+    double last_train_loss;                                   /* NAN before the first step */
+    char fine_tuned_model[STORE_NAME_SIZE];                   /* "" until success */
     char error_code[64], error_param[64], error_message[600]; /* "" none */
     char *error_lines_json; /* array of {line, column, field, rule, reason}, or NULL */
     int64_t attempt_count;  /* starts on a device */
+    int64_t fault_count;    /* of them ended by a failing device */
 };
 void job_record_release(struct job_record *job); /* frees the JSON texts; NULL is fine */
 
@@ -63,10 +67,9 @@ MUST_CHECK bool jobs_get(struct store *store, const char *id, struct job_record 
 MUST_CHECK bool jobs_list(struct store *store, const struct store_page *page,
                           struct job_record **ret_jobs, size_t *ret_count, bool *ret_has_more,
                           struct error *err);
-/* Oldest first, of one state; at most limit. */
+/* In the order they are to be served (oldest first), of one state; at most limit. */
 MUST_CHECK bool jobs_list_state(struct store *store, enum job_state state, size_t limit,
-                                struct job_record **ret_jobs, size_t *ret_count,
-                                struct error *err);
+                                struct job_record **ret_jobs, size_t *ret_count, struct error *err);
 
 /* What changes with a transition; NULL members stay as they are. */
 struct job_change {
@@ -76,17 +79,21 @@ struct job_change {
     const char *error_code, *error_param, *error_message, *error_lines_json;
     const char *plan_json, *warnings_json;
     int64_t total_steps, completed_steps, trained_tokens; /* -1: as it is */
+    bool device_fault;                                    /* counts one more */
+    /* Records that appear together with the change. */
+    const struct model_record *models;
+    size_t model_count;
+    const struct checkpoint_record *checkpoint;
 };
-#define JOB_CHANGE_NONE \
+#define JOB_CHANGE_NONE                                                                            \
     ((struct job_change){.total_steps = -1, .completed_steps = -1, .trained_tokens = -1})
 
 /* from -> to with the change and up to event_count events, in one transaction. ERR_CONFLICT when the
  * job is not in `from` any more. */
 MUST_CHECK bool jobs_move(struct store *store, const char *id, enum job_state from,
                           enum job_state to, const struct job_change *change,
-                          const struct event_draft *events, size_t event_count,
-                          struct error *err);
-/* The same without a state change (plan, reason, warnings, progress). */
+                          const struct event_draft *events, size_t event_count, struct error *err);
+/* The same without a state change (plan, reason, warnings, progress), for a job that has not ended. */
 MUST_CHECK bool jobs_update(struct store *store, const char *id, const struct job_change *change,
                             const struct event_draft *events, size_t event_count,
                             struct error *err);

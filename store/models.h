@@ -19,8 +19,8 @@ struct model_record {
     int64_t size_bytes, created_unix_s;
     char sha256[65];
     char device[32], numerics[16];
-    int64_t step;          /* of a checkpoint; 0: the final model */
-    double valid_loss;     /* NAN: none */
+    int64_t step;      /* of a checkpoint; 0: the final model */
+    double valid_loss; /* NAN: none */
 };
 
 MUST_CHECK bool models_insert(struct store *store, const struct model_record *model,

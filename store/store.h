@@ -1,13 +1,14 @@
 /*
  * store: the SQLite database, the only truth.
  *
- * Purpose    Opens needled.db in WAL mode with synchronous=FULL, applies numbered migrations, and holds
- *            the prepared statements of one thread. One file a table: files.h, jobs.h, events.h,
- *            models.h, checkpoints.h; one function is one transaction (BEGIN IMMEDIATE if it writes).
+ * Purpose    Opens needled.db in WAL mode with synchronous=FULL, applies numbered migrations, and
+ *            holds the prepared statements of one thread. One file a table: files.h, jobs.h,
+ *            events.h, models.h, checkpoints.h; one function is one transaction (BEGIN IMMEDIATE if
+ *            it writes).
  * Ownership  store_open / store_close.
  * Threads    A struct store belongs to one thread at a time; open another for another thread.
- * Failure    A file that is no database, is damaged or of a newer version is refused, named and left
- *            untouched; a full disk is ERR_NO_MEMORY and says "disk full".
+ * Failure    A file that is no database, is damaged or of a newer version is refused, named and
+ *            left untouched; a full disk is ERR_NO_MEMORY and says "disk full".
  */
 #ifndef NEEDLED_STORE_H
 #define NEEDLED_STORE_H
@@ -17,15 +18,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define STORE_ID_SIZE 48      /* "ftjob-" and 24 letters and digits, with room */
-#define STORE_NAME_SIZE 256   /* file names, model names */
+#define STORE_ID_SIZE 48    /* "ftjob-" and 24 letters and digits, with room */
+#define STORE_NAME_SIZE 256 /* file names, model names */
 
 struct store;
 
 /* Creates the file where missing. migrate: apply migrations and check integrity (main's first open). */
 MUST_CHECK bool store_open(const char *path, bool migrate, struct store **ret_store,
                            struct error *err);
-void store_close(struct store *store); /* NULL is fine */
+void store_close(struct store *store);                              /* NULL is fine */
 MUST_CHECK bool store_ping(struct store *store, struct error *err); /* a read works */
 
 /* One page of a listing: newest first unless `ascending`, after the record with id `after` ("" starts at

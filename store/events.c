@@ -1,0 +1,243 @@
+#include "store/events.h"
+
+#include "daemon/base/clock.h"
+#include "store/events_insert.h"
+#include "store/sql.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COLUMNS "row, number, job_id, created_unix_s, level, type, message, data_json"
+#define NUMBER_DIGITS_MAX 18 /* fits an int64_t */
+static const char id_prefix[] = "ftevent-";
+
+const char *event_level_name(enum event_level level)
+{
+    static const char *const names[] = {"info", "warn", "error"};
+
+    assert((size_t)level < COUNT_OF(names));
+    return names[level];
+}
+
+void events_free(struct event_record *events, size_t count)
+{
+    for (size_t i = 0; events && i < count; i++) {
+        free(events[i].message);
+        free(events[i].data_json);
+    }
+    free(events);
+}
+
+static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *err)
+{
+    struct event_record *event = ret_record;
+
+    event->row = sqlite3_column_int64(statement, 0);
+    event->number = sqlite3_column_int64(statement, 1);
+    sql_copy_text(statement, 2, event->job_id, sizeof(event->job_id));
+    event->created_unix_s = sqlite3_column_int64(statement, 3);
+    event->level = (enum event_level)sqlite3_column_int(statement, 4); /* checked by the table */
+    sql_copy_text(statement, 5, event->type, sizeof(event->type));
+    if (!sql_take_text(statement, 6, &event->message, err))
+        return false;
+    if (!sql_take_text(statement, 7, &event->data_json, err)) {
+        free(event->message);
+        return false;
+    }
+    return true;
+}
+
+static void release_row(void *record)
+{
+    struct event_record *event = record;
+
+    free(event->message);
+    free(event->data_json);
+}
+
+static const struct sql_kind kind = {sizeof(struct event_record), read_row, release_row};
+
+/* ---- writing ------------------------------------------------------------------------------------ */
+
+static bool take_numbers(struct store *store, const char *job_id, size_t count, int64_t *ret_first,
+                         struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool row = false, ok;
+
+    if (!sql_start(store,
+                   "UPDATE jobs SET last_event_number = last_event_number + ?2 WHERE id = ?1"
+                   " RETURNING last_event_number",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, job_id);
+    sql_bind_int(store, statement, 2, (int64_t)count);
+    ok = sql_next(store, statement, &row, err);
+    if (ok && !row)
+        ok = error_set(err, ERR_NOT_FOUND, "no job '%.64s'", job_id);
+    if (ok)
+        *ret_first = sqlite3_column_int64(statement, 0) - (int64_t)count + 1;
+    sql_end(statement);
+    return ok;
+}
+
+bool events_insert(struct store *store, const char *job_id, const struct event_draft *events,
+                   size_t count, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int64_t first, now = clock_unix_s();
+
+    assert(store->in_transaction);
+    if (count == 0)
+        return true;
+    if (!take_numbers(store, job_id, count, &first, err) ||
+        !sql_start(store,
+                   "INSERT INTO events (job_id, number, created_unix_s, level, type, message,"
+                   " data_json) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                   &statement, err))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        const struct event_draft *event = &events[i];
+
+        sql_bind_text(store, statement, 1, job_id);
+        sql_bind_int(store, statement, 2, first + (int64_t)i);
+        sql_bind_int(store, statement, 3, event->created_unix_s ? event->created_unix_s : now);
+        sql_bind_int(store, statement, 4, event->level);
+        sql_bind_text(store, statement, 5, event->type);
+        sql_bind_text(store, statement, 6, event->message);
+        sql_bind_text(store, statement, 7, event->data_json);
+        if (!sql_run(store, statement, err))
+            return false;
+    }
+    return true;
+}
+
+static bool keep_progress(struct store *store, const char *job_id, int64_t completed_steps,
+                          int64_t trained_tokens, double last_train_loss, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    if (!sql_start(store,
+                   "UPDATE jobs SET completed_steps = CASE WHEN ?2 < 0 THEN completed_steps ELSE"
+                   " ?2 END, trained_tokens = CASE WHEN ?2 < 0 THEN trained_tokens ELSE ?3 END,"
+                   " last_train_loss = CASE WHEN ?2 < 0 THEN last_train_loss ELSE ?4 END"
+                   " WHERE id = ?1 AND state NOT IN ('succeeded', 'failed', 'cancelled')",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, job_id);
+    sql_bind_int(store, statement, 2, completed_steps);
+    sql_bind_int(store, statement, 3, trained_tokens);
+    sql_bind_double(store, statement, 4, last_train_loss);
+    if (!sql_run(store, statement, err))
+        return false;
+    if (sql_changed_rows(store) == 0)
+        return error_set(err, ERR_CONFLICT, "job '%.64s' has ended or does not exist", job_id);
+    return true;
+}
+
+bool events_append(struct store *store, const char *job_id, const struct event_draft *events,
+                   size_t count, int64_t completed_steps, int64_t trained_tokens,
+                   double last_train_loss, struct error *err)
+{
+    if (!sql_begin(store, err))
+        return false;
+    if (!keep_progress(store, job_id, completed_steps, trained_tokens, last_train_loss, err) ||
+        !events_insert(store, job_id, events, count, err)) {
+        sql_rollback(store);
+        return false;
+    }
+    return sql_commit(store, err);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------ */
+
+static bool parse_number(const char *text, int64_t *ret_number)
+{
+    int64_t number = 0;
+    size_t length = strspn(text, "0123456789");
+
+    if (length == 0 || length > NUMBER_DIGITS_MAX || text[length] != '\0')
+        return false;
+    for (size_t i = 0; i < length; i++)
+        number = 10 * number + (text[i] - '0');
+    *ret_number = number;
+    return true;
+}
+
+bool events_resolve(struct store *store, const char *job_id, const char *event_id,
+                    int64_t *ret_number, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int64_t event_row;
+    bool row = false, ok;
+
+    if (parse_number(event_id, ret_number))
+        return true;
+    if (strncmp(event_id, id_prefix, strlen(id_prefix)) != 0 ||
+        !parse_number(event_id + strlen(id_prefix), &event_row))
+        return error_set_param(err, ERR_INVALID, "after",
+                               "'%.64s' is no event: a number or '%s' and a number is needed",
+                               event_id, id_prefix);
+    if (!sql_start(store, "SELECT number FROM events WHERE row = ?1 AND job_id = ?2", &statement,
+                   err))
+        return false;
+    sql_bind_int(store, statement, 1, event_row);
+    sql_bind_text(store, statement, 2, job_id);
+    ok = sql_next(store, statement, &row, err);
+    if (ok && row)
+        *ret_number = sqlite3_column_int64(statement, 0);
+    sql_end(statement);
+    if (ok && !row)
+        return error_set_param(err, ERR_INVALID, "after", "'%.64s' is no event of job '%.64s'",
+                               event_id, job_id);
+    return ok;
+}
+
+bool events_list(struct store *store, const char *job_id, const struct store_page *page,
+                 struct event_record **ret_events, size_t *ret_count, bool *ret_has_more,
+                 struct error *err)
+{
+    static const char newest_first[] =
+        "SELECT " COLUMNS " FROM events WHERE job_id = ?1 AND number < ?2 ORDER BY number DESC";
+    static const char oldest_first[] =
+        "SELECT " COLUMNS " FROM events WHERE job_id = ?1 AND number > ?2 ORDER BY number";
+    int64_t place = page->ascending ? INT64_MIN : INT64_MAX;
+    sqlite3_stmt *statement = NULL;
+    struct sql_rows rows;
+
+    if (page->after && page->after[0] && !events_resolve(store, job_id, page->after, &place, err))
+        return false;
+    if (!sql_start(store, page->ascending ? oldest_first : newest_first, &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, job_id);
+    sql_bind_int(store, statement, 2, place);
+    if (!sql_read_rows(store, statement, &kind, page->limit, &rows, err))
+        return false;
+    *ret_events = rows.records;
+    *ret_count = rows.count;
+    *ret_has_more = rows.has_more;
+    return true;
+}
+
+bool events_since(struct store *store, const char *job_id, int64_t after_number, size_t limit,
+                  struct event_record **ret_events, size_t *ret_count, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    struct sql_rows rows;
+
+    if (!sql_start(store,
+                   "SELECT " COLUMNS " FROM events WHERE job_id = ?1 AND number > ?2"
+                   " ORDER BY number LIMIT ?3",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, job_id);
+    sql_bind_int(store, statement, 2, after_number);
+    sql_bind_int(store, statement, 3, (int64_t)limit);
+    if (!sql_read_rows(store, statement, &kind, limit, &rows, err))
+        return false;
+    *ret_events = rows.records;
+    *ret_count = rows.count;
+    return true;
+}

@@ -1,0 +1,160 @@
+#include "store/files.h"
+
+#include "store/sql.h"
+
+#define COLUMNS                                                                                    \
+    "id, filename, purpose, size_bytes, created_unix_s, sha256, line_count, example_count"
+
+static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *err)
+{
+    struct file_record *file = ret_record;
+
+    (void)err; /* nothing here can fail */
+    sql_copy_text(statement, 0, file->id, sizeof(file->id));
+    sql_copy_text(statement, 1, file->filename, sizeof(file->filename));
+    sql_copy_text(statement, 2, file->purpose, sizeof(file->purpose));
+    file->size_bytes = sqlite3_column_int64(statement, 3);
+    file->created_unix_s = sqlite3_column_int64(statement, 4);
+    sql_copy_text(statement, 5, file->sha256, sizeof(file->sha256));
+    file->line_count = sqlite3_column_int64(statement, 6);
+    file->example_count = sqlite3_column_int64(statement, 7);
+    return true;
+}
+
+static const struct sql_kind kind = {sizeof(struct file_record), read_row, NULL};
+
+static bool not_found(const char *id, struct error *err)
+{
+    return error_set(err, ERR_NOT_FOUND, "no file '%.64s'", id);
+}
+
+bool files_insert(struct store *store, const struct file_record *file, const char *report_json,
+                  struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    if (!sql_start(store,
+                   "INSERT INTO files (" COLUMNS ", report_json)"
+                   " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, file->id);
+    sql_bind_text(store, statement, 2, file->filename);
+    sql_bind_text(store, statement, 3, file->purpose);
+    sql_bind_int(store, statement, 4, file->size_bytes);
+    sql_bind_int(store, statement, 5, file->created_unix_s);
+    sql_bind_text(store, statement, 6, file->sha256);
+    sql_bind_int(store, statement, 7, file->line_count);
+    sql_bind_int(store, statement, 8, file->example_count);
+    sql_bind_text(store, statement, 9, report_json);
+    return sql_run(store, statement, err);
+}
+
+bool files_get(struct store *store, const char *id, struct file_record *ret_file, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool row = false, ok;
+
+    if (!sql_start(store, "SELECT " COLUMNS " FROM files WHERE id = ?1", &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, id);
+    ok = sql_next(store, statement, &row, err);
+    if (ok)
+        ok = row ? read_row(statement, ret_file, err) : not_found(id, err);
+    sql_end(statement);
+    return ok;
+}
+
+bool files_get_report(struct store *store, const char *id, char **ret_json, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool row = false, ok;
+
+    if (!sql_start(store, "SELECT coalesce(report_json, '{}') FROM files WHERE id = ?1", &statement,
+                   err))
+        return false;
+    sql_bind_text(store, statement, 1, id);
+    ok = sql_next(store, statement, &row, err);
+    if (ok)
+        ok = row ? sql_take_text(statement, 0, ret_json, err) : not_found(id, err);
+    sql_end(statement);
+    return ok;
+}
+
+bool files_list(struct store *store, const char *purpose, const struct store_page *page,
+                struct file_record **ret_files, size_t *ret_count, bool *ret_has_more,
+                struct error *err)
+{
+    static const char newest_first[] =
+        "SELECT " COLUMNS " FROM files WHERE (created_unix_s, seq) < (?1, ?2)"
+        " AND (?3 IS NULL OR purpose = ?3) ORDER BY created_unix_s DESC, seq DESC";
+    static const char oldest_first[] =
+        "SELECT " COLUMNS " FROM files WHERE (created_unix_s, seq) > (?1, ?2)"
+        " AND (?3 IS NULL OR purpose = ?3) ORDER BY created_unix_s, seq";
+    struct sql_place place;
+    sqlite3_stmt *statement = NULL;
+    struct sql_rows rows;
+
+    if (!sql_find_place(store, "SELECT created_unix_s, seq FROM files WHERE id = ?1", page, &place,
+                        err) ||
+        !sql_start(store, page->ascending ? oldest_first : newest_first, &statement, err))
+        return false;
+    sql_bind_int(store, statement, 1, place.created_unix_s);
+    sql_bind_int(store, statement, 2, place.seq);
+    sql_bind_text(store, statement, 3, purpose);
+    if (!sql_read_rows(store, statement, &kind, page->limit, &rows, err))
+        return false;
+    *ret_files = rows.records;
+    *ret_count = rows.count;
+    *ret_has_more = rows.has_more;
+    return true;
+}
+
+/* The file's unfinished job, if any, into ret_job. */
+static bool find_user(struct store *store, const char *id, char ret_job[STORE_ID_SIZE],
+                      struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool row = false, ok;
+
+    ret_job[0] = '\0';
+    if (!sql_start(store,
+                   "SELECT id FROM jobs WHERE (training_file = ?1 OR validation_file = ?1)"
+                   " AND state IN ('validating_files', 'queued', 'running', 'paused') LIMIT 1",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, id);
+    ok = sql_next(store, statement, &row, err);
+    if (ok && row)
+        sql_copy_text(statement, 0, ret_job, STORE_ID_SIZE);
+    sql_end(statement);
+    return ok;
+}
+
+bool files_delete(struct store *store, const char *id, struct error *err)
+{
+    char job[STORE_ID_SIZE];
+    sqlite3_stmt *statement = NULL;
+
+    if (!sql_begin(store, err))
+        return false;
+    if (!find_user(store, id, job, err))
+        goto fail;
+    if (job[0]) {
+        error_set(err, ERR_CONFLICT, "file '%.64s' is needed by job '%s'", id, job);
+        goto fail;
+    }
+    if (!sql_start(store, "DELETE FROM files WHERE id = ?1", &statement, err))
+        goto fail;
+    sql_bind_text(store, statement, 1, id);
+    if (!sql_run(store, statement, err))
+        goto fail;
+    if (sql_changed_rows(store) == 0) {
+        not_found(id, err);
+        goto fail;
+    }
+    return sql_commit(store, err);
+fail:
+    sql_rollback(store);
+    return false;
+}

@@ -1,0 +1,383 @@
+#include "store/jobs.h"
+
+#include "daemon/base/clock.h"
+#include "store/checkpoints.h"
+#include "store/events_insert.h"
+#include "store/models.h"
+#include "store/sql.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- states ------------------------------------------------------------------------------------- */
+
+static const char *const state_names[] = {"validating_files", "queued", "running",  "paused",
+                                          "succeeded",        "failed", "cancelled"};
+static_assert(COUNT_OF(state_names) == JOB_STATE_COUNT, "a name for every state");
+
+/* The one table: row from, column to. */
+static const bool transitions[JOB_STATE_COUNT][JOB_STATE_COUNT] = {
+    [JOB_VALIDATING_FILES] = {[JOB_QUEUED] = true, [JOB_FAILED] = true, [JOB_CANCELLED] = true},
+    [JOB_QUEUED] =
+        {[JOB_RUNNING] = true, [JOB_PAUSED] = true, [JOB_FAILED] = true, [JOB_CANCELLED] = true},
+    [JOB_RUNNING] = {[JOB_QUEUED] = true, /* stopped, recovered, or its device failed */
+                     [JOB_PAUSED] = true,
+                     [JOB_SUCCEEDED] = true,
+                     [JOB_FAILED] = true,
+                     [JOB_CANCELLED] = true},
+    [JOB_PAUSED] = {[JOB_QUEUED] = true, [JOB_CANCELLED] = true},
+};
+
+const char *job_state_name(enum job_state state)
+{
+    assert((size_t)state < JOB_STATE_COUNT);
+    return state_names[state];
+}
+
+bool job_state_from_name(const char *name, enum job_state *ret_state)
+{
+    for (size_t i = 0; i < JOB_STATE_COUNT; i++) {
+        if (strcmp(name, state_names[i]) == 0) {
+            *ret_state = (enum job_state)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool job_state_is_final(enum job_state state)
+{
+    return state == JOB_SUCCEEDED || state == JOB_FAILED || state == JOB_CANCELLED;
+}
+
+bool job_state_may_become(enum job_state from, enum job_state to)
+{
+    assert((size_t)from < JOB_STATE_COUNT && (size_t)to < JOB_STATE_COUNT);
+    return transitions[from][to];
+}
+
+/* ---- records ------------------------------------------------------------------------------------ */
+
+#define COLUMNS                                                                                    \
+    "id, state, base_model, training_file, validation_file, suffix, seed, device_wanted,"          \
+    " device_used, numerics, hyperparameters_json, metadata_json, plan_json, warnings_json,"       \
+    " state_reason, created_unix_s, started_unix_s, finished_unix_s, total_steps,"                 \
+    " completed_steps, trained_tokens, last_train_loss, fine_tuned_model, error_code,"             \
+    " error_param, error_message, error_lines_json, attempt_count, fault_count"
+
+void job_record_release(struct job_record *job)
+{
+    if (!job)
+        return;
+    free(job->hyperparameters_json);
+    free(job->metadata_json);
+    free(job->plan_json);
+    free(job->warnings_json);
+    free(job->error_lines_json);
+    job->hyperparameters_json = job->metadata_json = job->plan_json = NULL;
+    job->warnings_json = job->error_lines_json = NULL;
+}
+
+static bool take_texts(sqlite3_stmt *statement, struct job_record *job, struct error *err)
+{
+    return sql_take_text(statement, 10, &job->hyperparameters_json, err) &&
+           sql_take_text(statement, 11, &job->metadata_json, err) &&
+           sql_take_text(statement, 12, &job->plan_json, err) &&
+           sql_take_text(statement, 13, &job->warnings_json, err) &&
+           sql_take_text(statement, 26, &job->error_lines_json, err);
+}
+
+static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *err)
+{
+    struct job_record *job = ret_record;
+    char state[32];
+
+    *job = (struct job_record){0};
+    sql_copy_text(statement, 0, job->id, sizeof(job->id));
+    sql_copy_text(statement, 1, state, sizeof(state));
+    if (!job_state_from_name(state, &job->state))
+        return error_set(err, ERR_CORRUPT, "job '%s' has the unknown state '%s'", job->id, state);
+    sql_copy_text(statement, 2, job->base_model, sizeof(job->base_model));
+    sql_copy_text(statement, 3, job->training_file, sizeof(job->training_file));
+    sql_copy_text(statement, 4, job->validation_file, sizeof(job->validation_file));
+    sql_copy_text(statement, 5, job->suffix, sizeof(job->suffix));
+    job->seed = sqlite3_column_int64(statement, 6);
+    sql_copy_text(statement, 7, job->device_wanted, sizeof(job->device_wanted));
+    sql_copy_text(statement, 8, job->device_used, sizeof(job->device_used));
+    sql_copy_text(statement, 9, job->numerics, sizeof(job->numerics));
+    sql_copy_text(statement, 14, job->state_reason, sizeof(job->state_reason));
+    job->created_unix_s = sqlite3_column_int64(statement, 15);
+    job->started_unix_s = sqlite3_column_int64(statement, 16);
+    job->finished_unix_s = sqlite3_column_int64(statement, 17);
+    job->total_steps = sqlite3_column_int64(statement, 18);
+    job->completed_steps = sqlite3_column_int64(statement, 19);
+    job->trained_tokens = sqlite3_column_int64(statement, 20);
+    job->last_train_loss = sql_read_double(statement, 21);
+    sql_copy_text(statement, 22, job->fine_tuned_model, sizeof(job->fine_tuned_model));
+    sql_copy_text(statement, 23, job->error_code, sizeof(job->error_code));
+    sql_copy_text(statement, 24, job->error_param, sizeof(job->error_param));
+    sql_copy_text(statement, 25, job->error_message, sizeof(job->error_message));
+    job->attempt_count = sqlite3_column_int64(statement, 27);
+    job->fault_count = sqlite3_column_int64(statement, 28);
+    if (!take_texts(statement, job, err)) {
+        job_record_release(job);
+        return false;
+    }
+    return true;
+}
+
+static void release_row(void *record)
+{
+    job_record_release(record);
+}
+
+static const struct sql_kind kind = {sizeof(struct job_record), read_row, release_row};
+
+static void bind_record(struct store *store, sqlite3_stmt *statement, const struct job_record *job)
+{
+    sql_bind_text(store, statement, 1, job->id);
+    sql_bind_text(store, statement, 2, job_state_name(JOB_VALIDATING_FILES));
+    sql_bind_text(store, statement, 3, job->base_model);
+    sql_bind_text(store, statement, 4, job->training_file);
+    sql_bind_text(store, statement, 5, job->validation_file);
+    sql_bind_text(store, statement, 6, job->suffix);
+    sql_bind_int(store, statement, 7, job->seed);
+    sql_bind_text(store, statement, 8, job->device_wanted);
+    sql_bind_text(store, statement, 9, job->device_used);
+    sql_bind_text(store, statement, 10, job->numerics);
+    sql_bind_text(store, statement, 11, job->hyperparameters_json);
+    sql_bind_text(store, statement, 12, job->metadata_json);
+    sql_bind_text(store, statement, 13, job->plan_json);
+    sql_bind_text(store, statement, 14, job->warnings_json);
+    sql_bind_text(store, statement, 15, job->state_reason);
+    sql_bind_int(store, statement, 16, job->created_unix_s);
+    sql_bind_int(store, statement, 17, job->started_unix_s);
+    sql_bind_int(store, statement, 18, job->finished_unix_s);
+    sql_bind_int(store, statement, 19, job->total_steps);
+    sql_bind_int(store, statement, 20, job->completed_steps);
+    sql_bind_int(store, statement, 21, job->trained_tokens);
+    /* No step was made, whatever the caller's zeroes say. */
+    sql_bind_double(store, statement, 22, job->completed_steps > 0 ? job->last_train_loss : NAN);
+    sql_bind_text(store, statement, 23, job->fine_tuned_model);
+    sql_bind_text(store, statement, 24, job->error_code);
+    sql_bind_text(store, statement, 25, job->error_param);
+    sql_bind_text(store, statement, 26, job->error_message);
+    sql_bind_text(store, statement, 27, job->error_lines_json);
+    sql_bind_int(store, statement, 28, job->attempt_count);
+    sql_bind_int(store, statement, 29, job->fault_count);
+}
+
+bool jobs_insert(struct store *store, const struct job_record *job, const struct event_draft *event,
+                 struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    if (!sql_begin(store, err))
+        return false;
+    if (!sql_start(store,
+                   "INSERT INTO jobs (" COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,"
+                   " ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25,"
+                   " ?26, ?27, ?28, ?29)",
+                   &statement, err))
+        goto fail;
+    bind_record(store, statement, job);
+    if (!sql_run(store, statement, err) ||
+        !events_insert(store, job->id, event, event ? 1 : 0, err))
+        goto fail;
+    return sql_commit(store, err);
+fail:
+    sql_rollback(store);
+    return false;
+}
+
+bool jobs_get(struct store *store, const char *id, struct job_record *ret_job, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool row = false, ok;
+
+    if (!sql_start(store, "SELECT " COLUMNS " FROM jobs WHERE id = ?1", &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, id);
+    ok = sql_next(store, statement, &row, err);
+    if (ok)
+        ok = row ? read_row(statement, ret_job, err)
+                 : error_set(err, ERR_NOT_FOUND, "no job '%.64s'", id);
+    sql_end(statement);
+    return ok;
+}
+
+bool jobs_list(struct store *store, const struct store_page *page, struct job_record **ret_jobs,
+               size_t *ret_count, bool *ret_has_more, struct error *err)
+{
+    static const char newest_first[] =
+        "SELECT " COLUMNS " FROM jobs WHERE (created_unix_s, seq) < (?1, ?2)"
+        " ORDER BY created_unix_s DESC, seq DESC";
+    static const char oldest_first[] =
+        "SELECT " COLUMNS " FROM jobs WHERE (created_unix_s, seq) > (?1, ?2)"
+        " ORDER BY created_unix_s, seq";
+    struct sql_place place;
+    sqlite3_stmt *statement = NULL;
+    struct sql_rows rows;
+
+    if (!sql_find_place(store, "SELECT created_unix_s, seq FROM jobs WHERE id = ?1", page, &place,
+                        err) ||
+        !sql_start(store, page->ascending ? oldest_first : newest_first, &statement, err))
+        return false;
+    sql_bind_int(store, statement, 1, place.created_unix_s);
+    sql_bind_int(store, statement, 2, place.seq);
+    if (!sql_read_rows(store, statement, &kind, page->limit, &rows, err))
+        return false;
+    *ret_jobs = rows.records;
+    *ret_count = rows.count;
+    *ret_has_more = rows.has_more;
+    return true;
+}
+
+bool jobs_list_state(struct store *store, enum job_state state, size_t limit,
+                     struct job_record **ret_jobs, size_t *ret_count, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    struct sql_rows rows;
+
+    if (!sql_start(store,
+                   "SELECT " COLUMNS " FROM jobs WHERE state = ?1 ORDER BY priority DESC, seq"
+                   " LIMIT ?2",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, job_state_name(state));
+    sql_bind_int(store, statement, 2, (int64_t)limit);
+    if (!sql_read_rows(store, statement, &kind, limit, &rows, err))
+        return false;
+    *ret_jobs = rows.records;
+    *ret_count = rows.count;
+    return true;
+}
+
+/* ---- changes ------------------------------------------------------------------------------------ */
+
+#define CHANGES                                                                                    \
+    " device_used = coalesce(?3, device_used), state_reason = coalesce(?4, state_reason),"         \
+    " fine_tuned_model = coalesce(?5, fine_tuned_model),"                                          \
+    " error_code = coalesce(?6, error_code), error_param = coalesce(?7, error_param),"             \
+    " error_message = coalesce(?8, error_message),"                                                \
+    " error_lines_json = coalesce(?9, error_lines_json), plan_json = coalesce(?10, plan_json),"    \
+    " warnings_json = coalesce(?11, warnings_json),"                                               \
+    " total_steps = CASE WHEN ?12 < 0 THEN total_steps ELSE ?12 END,"                              \
+    " completed_steps = CASE WHEN ?13 < 0 THEN completed_steps ELSE ?13 END,"                      \
+    " trained_tokens = CASE WHEN ?14 < 0 THEN trained_tokens ELSE ?14 END,"                        \
+    " fault_count = fault_count + ?15"
+
+static void bind_change(struct store *store, sqlite3_stmt *statement, const char *id,
+                        const struct job_change *change)
+{
+    sql_bind_text(store, statement, 1, id);
+    sql_bind_text(store, statement, 3, change->device_used);
+    sql_bind_text(store, statement, 4, change->state_reason);
+    sql_bind_text(store, statement, 5, change->fine_tuned_model);
+    sql_bind_text(store, statement, 6, change->error_code);
+    sql_bind_text(store, statement, 7, change->error_param);
+    sql_bind_text(store, statement, 8, change->error_message);
+    sql_bind_text(store, statement, 9, change->error_lines_json);
+    sql_bind_text(store, statement, 10, change->plan_json);
+    sql_bind_text(store, statement, 11, change->warnings_json);
+    sql_bind_int(store, statement, 12, change->total_steps);
+    sql_bind_int(store, statement, 13, change->completed_steps);
+    sql_bind_int(store, statement, 14, change->trained_tokens);
+    sql_bind_int(store, statement, 15, change->device_fault);
+}
+
+/* What comes with a change, in its transaction; then the commit. */
+static bool complete(struct store *store, const char *id, const struct job_change *change,
+                     const struct event_draft *events, size_t event_count, struct error *err)
+{
+    for (size_t i = 0; i < change->model_count; i++) {
+        if (!models_insert(store, &change->models[i], err))
+            goto fail;
+    }
+    if (change->checkpoint && !checkpoints_insert(store, change->checkpoint, err))
+        goto fail;
+    if (!events_insert(store, id, events, event_count, err))
+        goto fail;
+    return sql_commit(store, err);
+fail:
+    sql_rollback(store);
+    return false;
+}
+
+/* Why a conditional statement hit no row. */
+static bool explain(struct store *store, const char *id, const char *wanted, struct error *err)
+{
+    struct job_record job = {0};
+
+    if (!jobs_get(store, id, &job, err))
+        return false;
+    job_record_release(&job);
+    return error_set(err, ERR_CONFLICT, "job '%.64s' is %s, not %s", id, job_state_name(job.state),
+                     wanted);
+}
+
+bool jobs_move(struct store *store, const char *id, enum job_state from, enum job_state to,
+               const struct job_change *change, const struct event_draft *events,
+               size_t event_count, struct error *err)
+{
+    const struct job_change none = JOB_CHANGE_NONE;
+    sqlite3_stmt *statement = NULL;
+
+    if (!job_state_may_become(from, to))
+        return error_set(err, ERR_CONFLICT, "a job that is %s cannot become %s",
+                         job_state_name(from), job_state_name(to));
+    if (!change)
+        change = &none;
+    if (!sql_begin(store, err))
+        return false;
+    if (!sql_start(store,
+                   "UPDATE jobs SET state = ?2, started_unix_s = CASE WHEN ?16 AND started_unix_s"
+                   " = 0 THEN ?18 ELSE started_unix_s END, finished_unix_s = CASE WHEN ?17 THEN"
+                   " ?18 ELSE finished_unix_s END, attempt_count = attempt_count + ?16," CHANGES
+                   " WHERE id = ?1 AND state = ?19",
+                   &statement, err))
+        goto fail;
+    bind_change(store, statement, id, change);
+    sql_bind_text(store, statement, 2, job_state_name(to));
+    sql_bind_int(store, statement, 16, to == JOB_RUNNING);
+    sql_bind_int(store, statement, 17, job_state_is_final(to));
+    sql_bind_int(store, statement, 18, clock_unix_s());
+    sql_bind_text(store, statement, 19, job_state_name(from));
+    if (!sql_run(store, statement, err))
+        goto fail;
+    if (sql_changed_rows(store) == 0) {
+        explain(store, id, job_state_name(from), err);
+        goto fail;
+    }
+    return complete(store, id, change, events, event_count, err);
+fail:
+    sql_rollback(store);
+    return false;
+}
+
+bool jobs_update(struct store *store, const char *id, const struct job_change *change,
+                 const struct event_draft *events, size_t event_count, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    if (!sql_begin(store, err))
+        return false;
+    if (!sql_start(store,
+                   "UPDATE jobs SET" CHANGES
+                   " WHERE id = ?1 AND state NOT IN ('succeeded', 'failed', 'cancelled')",
+                   &statement, err))
+        goto fail;
+    bind_change(store, statement, id, change);
+    if (!sql_run(store, statement, err))
+        goto fail;
+    if (sql_changed_rows(store) == 0) {
+        explain(store, id, "unfinished", err);
+        goto fail;
+    }
+    return complete(store, id, change, events, event_count, err);
+fail:
+    sql_rollback(store);
+    return false;
+}

@@ -1,0 +1,263 @@
+#include "store/sql.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum error_code code_of(int sqlite_code)
+{
+    switch (sqlite_code & 0xff) {
+    case SQLITE_FULL:
+    case SQLITE_NOMEM:
+        return ERR_NO_MEMORY;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return ERR_UNAVAILABLE;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return ERR_CORRUPT;
+    case SQLITE_CONSTRAINT:
+        return ERR_CONFLICT;
+    case SQLITE_TOOBIG:
+        return ERR_LIMIT;
+    case SQLITE_ERROR:
+    case SQLITE_MISUSE:
+    case SQLITE_RANGE:
+    case SQLITE_SCHEMA:
+        return ERR_INTERNAL;
+    }
+    return ERR_IO;
+}
+
+bool sql_fail(struct store *store, int code, const char *doing, struct error *err)
+{
+    const char *path = sqlite3_db_filename(store->db, "main");
+
+    return error_set(err, code_of(code), "%s in database '%s': %s%s", doing, path ? path : "",
+                     (code & 0xff) == SQLITE_FULL ? "disk full: " : "", sqlite3_errmsg(store->db));
+}
+
+bool sql_start(struct store *store, const char *text, sqlite3_stmt **ret_statement,
+               struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int code;
+
+    for (size_t i = 0; i < store->statement_count; i++) {
+        if (store->statements[i].text == text) {
+            assert(!sqlite3_stmt_busy(store->statements[i].statement));
+            *ret_statement = store->statements[i].statement;
+            return true;
+        }
+    }
+    assert(store->statement_count < SQL_STATEMENT_MAX);
+    code = sqlite3_prepare_v3(store->db, text, -1, SQLITE_PREPARE_PERSISTENT, &statement, NULL);
+    if (code != SQLITE_OK)
+        return sql_fail(store, code, "prepare a statement", err);
+    store->statements[store->statement_count].text = text;
+    store->statements[store->statement_count].statement = statement;
+    store->statement_count++;
+    *ret_statement = statement;
+    return true;
+}
+
+static void keep_failure(struct store *store, int code)
+{
+    assert(code != SQLITE_RANGE && code != SQLITE_MISUSE);
+    if (store->bind_failure == SQLITE_OK)
+        store->bind_failure = code;
+}
+
+void sql_bind_text(struct store *store, sqlite3_stmt *statement, int index, const char *text)
+{
+    keep_failure(store, sqlite3_bind_text(statement, index, text, -1, SQLITE_STATIC));
+}
+
+void sql_bind_int(struct store *store, sqlite3_stmt *statement, int index, int64_t number)
+{
+    keep_failure(store, sqlite3_bind_int64(statement, index, number));
+}
+
+void sql_bind_double(struct store *store, sqlite3_stmt *statement, int index, double number)
+{
+    keep_failure(store, isnan(number) ? sqlite3_bind_null(statement, index)
+                                      : sqlite3_bind_double(statement, index, number));
+}
+
+bool sql_next(struct store *store, sqlite3_stmt *statement, bool *ret_row, struct error *err)
+{
+    int code = store->bind_failure;
+
+    store->bind_failure = SQLITE_OK;
+    if (code == SQLITE_OK)
+        code = sqlite3_step(statement);
+    if (code != SQLITE_ROW && code != SQLITE_DONE)
+        return sql_fail(store, code, "read or write", err);
+    *ret_row = code == SQLITE_ROW;
+    return true;
+}
+
+void sql_end(sqlite3_stmt *statement)
+{
+    if (!statement)
+        return;
+    (void)sqlite3_reset(statement); /* repeats the failure sql_next has told already */
+    (void)sqlite3_clear_bindings(statement);
+}
+
+bool sql_run(struct store *store, sqlite3_stmt *statement, struct error *err)
+{
+    bool row = false;
+    bool ok = sql_next(store, statement, &row, err);
+
+    assert(!row);
+    sql_end(statement);
+    return ok;
+}
+
+int64_t sql_changed_rows(const struct store *store)
+{
+    return sqlite3_changes64(store->db);
+}
+
+/* ---- columns ---------------------------------------------------------------------------------- */
+
+void sql_copy_text(sqlite3_stmt *statement, int column, char *ret_text, size_t capacity)
+{
+    const unsigned char *text = sqlite3_column_text(statement, column);
+
+    (void)snprintf(ret_text, capacity, "%s", text ? (const char *)text : "");
+}
+
+bool sql_take_text(sqlite3_stmt *statement, int column, char **ret_text, struct error *err)
+{
+    const unsigned char *text = sqlite3_column_text(statement, column);
+    char *copy;
+
+    if (!text) {
+        if (sqlite3_column_type(statement, column) != SQLITE_NULL)
+            return error_set(err, ERR_NO_MEMORY, "no memory for a text of the database");
+        *ret_text = NULL;
+        return true;
+    }
+    copy = strdup((const char *)text);
+    if (!copy)
+        return error_set(err, ERR_NO_MEMORY, "no memory for a text of the database");
+    *ret_text = copy;
+    return true;
+}
+
+double sql_read_double(sqlite3_stmt *statement, int column)
+{
+    if (sqlite3_column_type(statement, column) == SQLITE_NULL)
+        return NAN;
+    return sqlite3_column_double(statement, column);
+}
+
+/* ---- transactions ----------------------------------------------------------------------------- */
+
+bool sql_begin(struct store *store, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    assert(!store->in_transaction);
+    if (!sql_start(store, "BEGIN IMMEDIATE", &statement, err) || !sql_run(store, statement, err))
+        return false;
+    store->in_transaction = true;
+    return true;
+}
+
+bool sql_commit(struct store *store, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    assert(store->in_transaction);
+    if (!sql_start(store, "COMMIT", &statement, err) || !sql_run(store, statement, err)) {
+        sql_rollback(store);
+        return false;
+    }
+    store->in_transaction = false;
+    return true;
+}
+
+void sql_rollback(struct store *store)
+{
+    if (!store->in_transaction)
+        return;
+    store->in_transaction = false;
+    /* SQLite may have rolled back by itself (disk full); what else could fail, the next BEGIN shows. */
+    if (!sqlite3_get_autocommit(store->db))
+        (void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
+/* ---- pages ------------------------------------------------------------------------------------ */
+
+bool sql_find_place(struct store *store, const char *lookup, const struct store_page *page,
+                    struct sql_place *ret_place, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool row = false;
+
+    if (!page->after || page->after[0] == '\0') {
+        int64_t end = page->ascending ? INT64_MIN : INT64_MAX;
+
+        *ret_place = (struct sql_place){end, end};
+        return true;
+    }
+    if (!sql_start(store, lookup, &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, page->after);
+    if (!sql_next(store, statement, &row, err)) {
+        sql_end(statement);
+        return false;
+    }
+    if (row)
+        *ret_place = (struct sql_place){sqlite3_column_int64(statement, 0),
+                                        sqlite3_column_int64(statement, 1)};
+    sql_end(statement);
+    if (!row)
+        return error_set_param(err, ERR_INVALID, "after", "'%.64s' is not in this list",
+                               page->after);
+    return true;
+}
+
+bool sql_read_rows(struct store *store, sqlite3_stmt *statement, const struct sql_kind *kind,
+                   size_t limit, struct sql_rows *ret_rows, struct error *err)
+{
+    size_t size = kind->record_size, count = 0, capacity = 0;
+    char *records = NULL;
+    bool row = false;
+
+    for (;;) {
+        if (!sql_next(store, statement, &row, err))
+            goto fail;
+        if (!row || count == limit)
+            break;
+        if (count == capacity) {
+            size_t wanted = capacity ? 2 * capacity : 16;
+            char *grown = realloc(records, wanted * size);
+
+            if (!grown) {
+                error_set(err, ERR_NO_MEMORY, "no memory for %zu records", wanted);
+                goto fail;
+            }
+            records = grown;
+            capacity = wanted;
+        }
+        memset(records + count * size, 0, size);
+        if (!kind->read_row(statement, records + count * size, err))
+            goto fail;
+        count++;
+    }
+    sql_end(statement);
+    *ret_rows = (struct sql_rows){.records = records, .count = count, .has_more = row};
+    return true;
+fail:
+    sql_end(statement);
+    for (size_t i = 0; kind->release && i < count; i++)
+        kind->release(records + i * size);
+    free(records);
+    return false;
+}

@@ -1,0 +1,83 @@
+/*
+ * sql: prepared statements and transactions of one store.
+ *
+ * Purpose    What the table files share: statements prepared once and reset after each use, bound
+ *            and read with the house's types, SQLite's codes turned into errors.
+ * Ownership  A statement belongs to its store; sql_end (or sql_run) gives it back. Bound texts are
+ *            borrowed until then.
+ * Threads    The store's.
+ * Failure    A failed bind is kept and comes out of the next sql_next or sql_run.
+ */
+#ifndef NEEDLED_STORE_SQL_H
+#define NEEDLED_STORE_SQL_H
+
+#include "store/store.h"
+
+#include <sqlite3.h>
+
+#define SQL_STATEMENT_MAX 64 /* static texts in the room; asserted */
+
+struct store {
+    sqlite3 *db;
+    struct {
+        const char *text; /* static: compared by address */
+        sqlite3_stmt *statement;
+    } statements[SQL_STATEMENT_MAX];
+    size_t statement_count;
+    int bind_failure; /* SQLITE_OK, or the first one since the last sql_next */
+    bool in_transaction;
+};
+
+/* Fills err from the connection's last failure; returns false. */
+bool sql_fail(struct store *store, int code, const char *doing, struct error *err);
+
+/* text must be a string literal. */
+MUST_CHECK bool sql_start(struct store *store, const char *text, sqlite3_stmt **ret_statement,
+                          struct error *err);
+void sql_bind_text(struct store *store, sqlite3_stmt *statement, int index, const char *text);
+void sql_bind_int(struct store *store, sqlite3_stmt *statement, int index, int64_t number);
+void sql_bind_double(struct store *store, sqlite3_stmt *statement, int index, double number);
+/* One row further; *ret_row false after the last. */
+MUST_CHECK bool sql_next(struct store *store, sqlite3_stmt *statement, bool *ret_row,
+                         struct error *err);
+void sql_end(sqlite3_stmt *statement); /* NULL is fine */
+/* A statement without rows: runs it to its end, also ends it on failure. */
+MUST_CHECK bool sql_run(struct store *store, sqlite3_stmt *statement, struct error *err);
+int64_t sql_changed_rows(const struct store *store); /* of the last write */
+
+void sql_copy_text(sqlite3_stmt *statement, int column, char *ret_text, size_t capacity);
+/* A copy for the caller to free(); NULL for an SQL NULL. */
+MUST_CHECK bool sql_take_text(sqlite3_stmt *statement, int column, char **ret_text,
+                              struct error *err);
+double sql_read_double(sqlite3_stmt *statement, int column); /* NAN for an SQL NULL */
+
+/* BEGIN IMMEDIATE: the write lock is taken before the first read. */
+MUST_CHECK bool sql_begin(struct store *store, struct error *err);
+MUST_CHECK bool sql_commit(struct store *store, struct error *err); /* rolls back on failure */
+void sql_rollback(struct store *store);
+
+/* Where a page starts: the place (created_unix_s, seq) of the record `page->after`, or past the end
+ * the list comes from. lookup: SELECT created_unix_s, seq ... WHERE id = ?1. */
+struct sql_place {
+    int64_t created_unix_s, seq;
+};
+MUST_CHECK bool sql_find_place(struct store *store, const char *lookup,
+                               const struct store_page *page, struct sql_place *ret_place,
+                               struct error *err);
+
+/* Reads rows into a grown array, at most limit; a further row sets has_more. */
+struct sql_kind {
+    size_t record_size;
+    bool (*read_row)(sqlite3_stmt *statement, void *ret_record, struct error *err);
+    void (*release)(void *record); /* NULL: plain values */
+};
+struct sql_rows {
+    void *records; /* NULL when there are none; for the caller to free() */
+    size_t count;
+    bool has_more;
+};
+MUST_CHECK bool sql_read_rows(struct store *store, sqlite3_stmt *statement,
+                              const struct sql_kind *kind, size_t limit, struct sql_rows *ret_rows,
+                              struct error *err);
+
+#endif
