@@ -24,6 +24,8 @@ void *host_alloc(struct backend *be, size_t size_bytes)
 
     if (__builtin_add_overflow(size_bytes, sizeof(*header) + ALIGNMENT - 1, &whole_bytes))
         return NULL;
+    if (whole_bytes > PTRDIFF_MAX) /* no block can be that large */
+        return NULL;
     whole_bytes -= whole_bytes % ALIGNMENT;
     header = aligned_alloc(ALIGNMENT, whole_bytes);
     if (!header)
