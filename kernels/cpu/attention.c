@@ -13,6 +13,7 @@
 #include "kernels/cpu/tree.h"
 #include "kernels/cpu/vector.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define BLOCK 8 /* tokens dealt together */
@@ -75,6 +76,7 @@ static void query_forward(const struct attention_call *a, size_t n, size_t h, fl
             vector_add_scaled(sum, head_at(a->v, list[i], G, g, V), score[i], V);
         vector_add_scaled(o, sum, 1, V);
     }
+    assert(total != 0); /* the largest score adds 1; NaN goes on */
     vector_scale(o, 1.0f / total, V);
     a->lse[n * H + h] = largest + logf(total);
 }

@@ -29,19 +29,26 @@ size_t monarch_tile_floats(const struct monarch *weights)
 
 struct monarch_tile monarch_tile(const struct monarch *weights, float *scratch)
 {
+    const size_t tokens = monarch_tile_tokens(weights), size = tokens * weights->P;
     struct monarch_tile tile = {.w = weights};
-    float **const arrays[] = {&tile.in1, &tile.z1, &tile.e,  &tile.c,  &tile.in2, &tile.z2,
-                              &tile.in3, &tile.z3, &tile.dk, &tile.dz, &tile.left};
-    static_assert(sizeof arrays / sizeof arrays[0] == TILE_ARRAYS, "room for every array");
-    size_t tokens = monarch_tile_tokens(weights);
 
     assert(weights->P == weights->a * weights->b);
     assert((weights->b & (weights->b - 1)) == 0);
     tile.b_shift = (size_t)__builtin_ctzl(weights->b);
-    for (size_t i = 0; i < TILE_ARRAYS; i++)
-        *arrays[i] = scratch + i * tokens * weights->P;
-    tile.m = scratch + TILE_ARRAYS * tokens * weights->P;
+    tile.in1 = scratch;
+    tile.z1 = tile.in1 + size;
+    tile.e = tile.z1 + size;
+    tile.c = tile.e + size;
+    tile.in2 = tile.c + size;
+    tile.z2 = tile.in2 + size;
+    tile.in3 = tile.z2 + size;
+    tile.z3 = tile.in3 + size;
+    tile.dk = tile.z3 + size;
+    tile.dz = tile.dk + size;
+    tile.left = tile.dz + size;
+    tile.m = scratch + TILE_ARRAYS * size;
     tile.dm = tile.m + tokens * weights->rank;
+    assert(tile.left + size == tile.m);
     return tile;
 }
 
@@ -188,7 +195,7 @@ static void forward_tiles(void *context, size_t begin, size_t end, size_t part)
         for (size_t i = 0; i * b < D; i++) {
             size_t past = (i + 1) * b < D ? (i + 1) * b : D;
             for (size_t t = 0; t < T; t++) {
-                const float *z3 = &tile.z3[(i * T + t) * b];
+                const float *z3 = tile.z3 + (i * T + t) * b;
                 for (size_t d = i * b; d < past; d++)
                     y[t * D + d] = skip[t * D + d] + w->d4[d] * z3[d - i * b];
             }
