@@ -2,9 +2,10 @@
  * op_fixture: recorded tensors for the tests of kernels/, which know no room above them.
  *
  * Purpose    A safetensors file of ours as float arrays by name, and its config. It trusts the
- * file: the reader that trusts nothing is the model's. Ownership  fixture_open / fixture_close;
- * values live as long as the fixture. Threads    One. Failure    A missing file or name fails the
- * test.
+ *            file: the reader that trusts nothing is the model's.
+ * Ownership  fixture_open / fixture_close; values live as long as the fixture.
+ * Threads    One.
+ * Failure    A missing file or name fails the test.
  */
 #ifndef NEEDLED_TEST_OP_FIXTURE_H
 #define NEEDLED_TEST_OP_FIXTURE_H

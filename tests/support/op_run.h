@@ -2,9 +2,10 @@
  * op_run: one op on one backend with named arrays.
  *
  * Purpose    A case declares its arrays by name; the run fills them with seeded numbers, puts them
- * on the device and reads back what the op wrote. The same cases run over every backend. Ownership
- * op_run_init / op_run_release (caller's storage); the backend is borrowed. Threads    One. Failure
- * A backend's fault or a misnamed array fails the test.
+ *            on the device and reads back what the op wrote. The same cases run over every backend.
+ * Ownership  op_run_init / op_run_release (caller's storage); the backend is borrowed.
+ * Threads    One.
+ * Failure    A backend's fault or a misnamed array fails the test.
  */
 #ifndef NEEDLED_TEST_OP_RUN_H
 #define NEEDLED_TEST_OP_RUN_H

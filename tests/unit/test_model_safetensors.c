@@ -3,7 +3,7 @@
  * the tensor and the numbers, legal oddities are read, and no change of bytes makes it misbehave.
  */
 #include "daemon/model/safetensors.h"
-#include "tests/support/workdir.h"
+#include "tests/support/scratch.h"
 #include "tests/support/test.h"
 
 #include <math.h>
@@ -16,23 +16,23 @@ static char *folder; /* for the files written here */
 static int make_folder(void **state)
 {
     (void)state;
-    folder = workdir_new();
+    folder = scratch_new();
     return 0;
 }
 
 static int drop_folder(void **state)
 {
     (void)state;
-    workdir_free(folder);
+    scratch_free(folder);
     return 0;
 }
 
 static const char *file_of(const char *name, const void *bytes, size_t size)
 {
-    const char *path = workdir_path(folder, name);
+    const char *path = scratch_path(folder, name);
 
     (void)unlink(path); /* a file cut to nothing and written again is flushed: slow */
-    workdir_write(path, bytes, size);
+    scratch_write(path, bytes, size);
     return path;
 }
 
@@ -226,13 +226,13 @@ static char *small_file(size_t *ret_size)
         {"scalar", TENSOR_U8, 0, {0}, "\x07"},
     };
     static const struct metadata_out metadata[] = {{"rank", "4"}, {"base", "\"x\""}};
-    const char *path = workdir_path(folder, "small.safetensors");
+    const char *path = scratch_path(folder, "small.safetensors");
     struct error err = {0};
 
     if (!safetensors_write(path, tensors, COUNT_OF(tensors), metadata, COUNT_OF(metadata), NULL,
                            NULL, &err))
         fail_msg("%s", err.message);
-    return workdir_read(path, ret_size);
+    return scratch_read(path, ret_size);
 }
 
 static void a_file_cut_at_any_length_is_refused(void **state)
