@@ -2,9 +2,10 @@
  * optimizer: one step of the adapter, as the reference's optimiser makes it.
  *
  * Purpose    The norm over all gradients, clipping at 1, and AdamW (b1 0.9, b2 0.999, eps 1e-8,
- * weight decay 1e-4), all on the device. Ownership  optimizer_init / optimizer_release (caller's
- * storage); the values are borrowed. Threads    The worker's. Failure    Device faults are kept by
- * the backend and reported by optimizer_norm.
+ *            weight decay 1e-4), all on the device.
+ * Ownership  optimizer_init / optimizer_release (caller's storage); the values are borrowed.
+ * Threads    The worker's.
+ * Failure    Device faults are kept by the backend and reported by optimizer_norm.
  */
 #ifndef NEEDLED_OPTIMIZER_H
 #define NEEDLED_OPTIMIZER_H

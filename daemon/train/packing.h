@@ -2,10 +2,11 @@
  * packing: the lines of a batch as micro-batches of real tokens.
  *
  * Purpose    Lines that begin with the same tokens share them: a micro-batch is a forest in
- * preorder (kernels/ops.h), each line a path of it. A token has a row only if something is
- *            predicted from it or a later one of its line, so a line's last token has none of its
- *            own and a line without targets has no rows at all. Equal targets are one with a
- * weight. Ownership  packing_new / packing_free; a batch it hands out is good until the next call.
+ *            preorder (kernels/ops.h), each line a path of it. A token has a row only if something
+ *            is predicted from it or a later one of its line, so a line's last token has none of
+ *            its own and a line without targets has no rows at all. Equal targets are one with a
+ *            weight.
+ * Ownership  packing_new / packing_free; a batch it hands out is good until the next call.
  * Threads    One object, one thread.
  * Failure    packing_new fails without memory; nothing is allocated afterwards.
  */

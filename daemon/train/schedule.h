@@ -2,7 +2,10 @@
  * schedule: the learning rate of each step.
  *
  * Purpose    Linear warm-up from 0, then a cosine down to 0, in float32 as the reference's
- * optimiser computes it: the same digits. Ownership  A plain value. Threads    Any. Failure None.
+ *            optimiser computes it: the same digits.
+ * Ownership  A plain value.
+ * Threads    Any.
+ * Failure    None.
  */
 #ifndef NEEDLED_SCHEDULE_H
 #define NEEDLED_SCHEDULE_H
