@@ -1,9 +1,9 @@
 /*
  * lora: low-rank adapters on the five attention projections.
  *
- * Purpose    W + s A B, s = alpha / rank; A [layers, in, rank], B [layers, rank, out] per projection.
- *            All values of all groups lie in one device array, so that norm, clipping and AdamW are
- *            one call each; gradients and both moments have the same layout.
+ * Purpose    W + s A B, s = alpha / rank; A [layers, in, rank], B [layers, rank, out] per
+ *            projection. All values of all groups lie in one device array, so that norm, clipping
+ *            and AdamW are one call each; gradients and both moments have the same layout.
  * Ownership  lora_new / lora_free.
  * Threads    The worker's.
  * Failure    Shapes that do not fit each other or the base are refused with the layer named.

@@ -1,8 +1,8 @@
 /*
  * network: forward and backward of the whole network over one micro-batch.
  *
- * Purpose    Strings the ops together; one layer reads like its formula in layer.c. Only real tokens
- *            are computed, as a forest of lines (struct tree); logits only at the targets.
+ * Purpose    Strings the ops together; one layer reads like its formula in layer.c. Only real
+ *            tokens are computed, as a forest of lines (struct tree); logits only at the targets.
  * Ownership  network_new / network_free; all memory is taken once, from the plan.
  * Threads    The worker's.
  * Failure    network_run fails on a device fault or when asked to stop (ERR_CANCELLED).

@@ -1,8 +1,8 @@
 /*
  * random: the generators whose numbers the model's files and start values depend on.
  *
- * Purpose    MT19937 as NumPy's RandomState (permutations of the Monarch MLP) and Threefry-2x32 as JAX
- *            (start of the LoRA matrices). Epoch orders: daemon/train/shuffle.h.
+ * Purpose    MT19937 as NumPy's RandomState (permutations of the Monarch MLP) and Threefry-2x32 as
+ *            JAX (start of the LoRA matrices). Epoch orders: daemon/train/shuffle.h.
  * Ownership  Values and caller's arrays.
  * Threads    Any.
  * Failure    None.

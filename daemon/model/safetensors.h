@@ -1,9 +1,9 @@
 /*
  * safetensors: named tensors in one file, read without trusting a byte of it.
  *
- * Purpose    Reader over a mapped file and writer of whole files. Layout: 8 bytes little-endian header
- *            length, JSON header (name -> dtype, shape, data_offsets; "__metadata__": text to text),
- *            data. Format: github.com/huggingface/safetensors, README.
+ * Purpose    Reader over a mapped file and writer of whole files. Layout: 8 bytes little-endian
+ *            header length, JSON header (name -> dtype, shape, data_offsets; "__metadata__": text
+ *            to text), data. Format: github.com/huggingface/safetensors, README.
  * Ownership  safetensors_open / _close; tensors, names and data are borrowed from the open file.
  * Threads    An open file may be read by several threads.
  * Failure    Every fault of the file is named with the tensor and the numbers (wanted, found); a

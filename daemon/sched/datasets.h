@@ -2,12 +2,12 @@
  * datasets: uploads on their way to disk, read as the trainer reads.
  *
  * Purpose    A file is streamed under a temporary name, hashed, its lines parsed as they pass
- *            (daemon/train/dataset.h, the trainer's own code); what no rule set accepts is refused and
- *            leaves nothing. The rest becomes a file record with its report.
+ *            (daemon/train/dataset.h, the trainer's own code); what no rule set accepts is refused
+ *            and leaves nothing. The rest becomes a file record with its report.
  * Ownership  upload_open / upload_finish or upload_abort.
  * Threads    One upload, one thread at a time; different uploads in parallel.
- * Failure    ERR_INVALID with the first bad lines; upload_problems_json gives them as objects. Disk full
- *            is ERR_NO_MEMORY; past the size limit ERR_LIMIT.
+ * Failure    ERR_INVALID with the first bad lines; upload_finish gives them as objects too. Disk
+ *            full is ERR_NO_MEMORY; past the size limit ERR_LIMIT.
  */
 #ifndef NEEDLED_DATASETS_H
 #define NEEDLED_DATASETS_H
@@ -39,7 +39,8 @@ struct json *report_lines_json(const struct dataset_report *report, bool upload)
 /* Path of a stored upload by its id; refuses ids that are not plain letters, digits, - and _. */
 MUST_CHECK bool dataset_path(char *ret_path, size_t capacity, const char *state_folder,
                              const char *file_id, struct error *err);
-/* The same for a model's adapter file, by the job's id and artifact name. */
+/* The same for a model's adapter file by its record's artifact: "<job>.safetensors" lies in artifacts/,
+ * "checkpoints/<job>/<name>" where it says. */
 MUST_CHECK bool artifact_path(char *ret_path, size_t capacity, const char *state_folder,
                               const char *artifact, struct error *err);
 

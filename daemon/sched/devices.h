@@ -1,9 +1,9 @@
 /*
  * devices: what this machine can compute with, and why not more.
  *
- * Purpose    Inventory at start from an ordered platform list (NEEDLED_PLATFORMS, else JAX_PLATFORMS where
- *            "gpu" means any GPU): platform, name, memory, SIMD level, threads, the reason a platform is
- *            missing.
+ * Purpose    Inventory at start from an ordered platform list (NEEDLED_PLATFORMS, else
+ *            JAX_PLATFORMS where "gpu" means any GPU): platform, name, memory, SIMD level, threads,
+ *            the reason a platform is missing.
  * Ownership  devices_detect fills a caller's struct.
  * Threads    Read-only after start.
  * Failure    Unknown or unavailable names are ERR_INVALID and say what is available and why the
@@ -41,6 +41,9 @@ MUST_CHECK bool devices_detect(const char *list, struct devices *ret_devices, st
  * has no such device. */
 MUST_CHECK bool devices_check_wanted(const struct devices *devices, const char *wanted,
                                      struct error *err);
+/* "auto", the device's platform or its id. */
+bool devices_match(const struct device *device, const char *wanted);
+bool devices_is_gpu(enum backend_kind kind);
 struct buf;
 void devices_print(const struct devices *devices, struct buf *out); /* the table of --devices */
 

@@ -1,10 +1,11 @@
 /*
  * events: who waits for news of which job.
  *
- * Purpose    Writers say "job X has new rows" after their commit; streams registered for that job are
- *            woken. The rows themselves are read from the store, so a slow reader costs no memory.
- * Ownership  events_feed_new / _free; a listener is embedded in the caller's connection and is removed
- *            before it dies.
+ * Purpose    Writers say "job X has new rows" after their commit; streams registered for that job
+ *            are woken. The rows themselves are read from the store, so a slow reader costs no
+ *            memory.
+ * Ownership  events_feed_new / _free; a listener is embedded in the caller's connection and is
+ *            removed before it dies.
  * Threads    Any. wake is called with the feed's lock held: it must only set a flag or resume a
  *            connection.
  * Failure    None.

@@ -1,12 +1,13 @@
 /*
  * trainer: one fine-tuning run, from files to an adapter.
  *
- * Purpose    Reads the data, draws split and orders, trains, validates at each epoch, checkpoints, and
- *            writes the adapter. Needs a job, a folder and a hooks struct: never HTTP, never SQLite.
+ * Purpose    Reads the data, draws split and orders, trains, validates at each epoch, checkpoints,
+ *            and writes the adapter. Needs a job, a folder and a hooks struct: never HTTP, never
+ *            SQLite.
  * Ownership  The job and hooks are borrowed for the call. Files it writes belong to the caller.
  * Threads    Runs on the worker's thread; hooks are called on it.
- * Failure    False with err: data and limits ERR_INVALID with param = the job field, a non-finite loss
- *            or gradient ERR_INVALID naming the step, device faults ERR_DEVICE.
+ * Failure    False with err: data and limits ERR_INVALID with param = the job field, a non-finite
+ *            loss or gradient ERR_INVALID naming the step, device faults ERR_DEVICE.
  */
 #ifndef NEEDLED_TRAINER_H
 #define NEEDLED_TRAINER_H
@@ -36,13 +37,14 @@ struct train_job {
     const char *base_name;       /* recorded in the adapter */
     const char *training_path;   /* JSONL */
     const char *validation_path; /* NULL: split off the training file */
-    const char *checkpoint_folder; /* exists; resume-*.safetensors and epoch-*.safetensors go here */
-    const char *adapter_path;      /* written at the end */
-    const char *device_label;      /* "cpu:0", recorded in the adapter */
+    const char
+        *checkpoint_folder;   /* exists; resume-*.safetensors and epoch-*.safetensors go here */
+    const char *adapter_path; /* written at the end */
+    const char *device_label; /* "cpu:0", recorded in the adapter */
     struct hyperparameters hyper;
-    size_t memory_limit_bytes;      /* refuse a plan above it; 0: what the device has free */
-    size_t batch_token_limit;       /* tokens of one micro-batch; 0: the plan decides */
-    int64_t checkpoint_interval_ns; /* time between resume checkpoints; 0: the default of 30 s */
+    size_t memory_limit_bytes;        /* refuse a plan above it; 0: what the device has free */
+    size_t batch_token_limit;         /* tokens of one micro-batch; 0: the plan decides */
+    int64_t checkpoint_interval_ns;   /* time between resume checkpoints; 0: the default of 30 s */
     size_t checkpoint_interval_steps; /* 0: by time alone */
 };
 
@@ -71,7 +73,8 @@ struct train_step {
 struct train_epoch {
     size_t epoch, step;
     bool has_validation;
-    double full_valid_loss; /* unweighted mean over batches of each batch's mean, as the reference */
+    double
+        full_valid_loss; /* unweighted mean over batches of each batch's mean, as the reference */
     double full_valid_mean_token_accuracy;
     double train_loss, train_mean_token_accuracy; /* of the last step */
     const char *checkpoint_path; /* an adapter file, NULL after the last epoch's (adapter_path) */
