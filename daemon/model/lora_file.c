@@ -195,18 +195,19 @@ static bool check_file(const struct weights *weights, const struct safetensors *
                        size_t *ret_rank, double *ret_scale, struct error *err)
 {
     size_t rank = 0, in, out;
-    double stated;
+    double stated = 0;
 
     if (!check_names(weights, file, err))
         return false;
     for (enum projection p = 0; p < PROJECTION_COUNT; p++) {
-        const struct tensor *pair[2];
-        size_t found;
+        const struct tensor *pair[2] = {NULL};
+        size_t found = 0;
 
         if (weights->zero[p])
             continue;
         if (!find_pair(file, p, pair, &found, err))
             return false;
+        assert(pair[0] && pair[1]);
         if (rank && found != rank)
             return error_set(err, ERR_INVALID, "'%s' has rank %zu, the projections before it %zu",
                              projection_path(p), found, rank);
@@ -227,15 +228,15 @@ static bool check_file(const struct weights *weights, const struct safetensors *
 
 static bool read_values(struct lora *lora, const struct safetensors *file, struct error *err)
 {
-    float *values = malloc(lora->value_count * sizeof(*values));
+    float *values = calloc(lora->value_count, sizeof(*values));
     bool ok = false;
 
     if (!values)
         return error_set(err, ERR_NO_MEMORY, "no memory for %zu values", lora->value_count);
     for (size_t i = 0; i < lora->group_count; i++) {
         const struct lora_group *group = &lora->groups[i];
-        const struct tensor *pair[2];
-        size_t rank;
+        const struct tensor *pair[2] = {NULL};
+        size_t rank = 0;
 
         if (!find_pair(file, group->projection, pair, &rank, err) ||
             !tensor_to_f32(pair[0], values + group->a_offset, err) ||
@@ -260,8 +261,8 @@ bool lora_read(const struct weights *weights, const char *path, struct lora **re
 {
     struct safetensors *file = NULL;
     struct lora *lora = NULL;
-    size_t rank;
-    double scale;
+    size_t rank = 0;
+    double scale = 0;
     bool ok = false;
 
     if (!safetensors_open(path, &file, err))

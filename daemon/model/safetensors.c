@@ -12,8 +12,7 @@
 
 #define PREFIX_BYTES 8
 #define SHOWN_NAME_BYTES 100                  /* of a name in a message */
-#define HEADER_MEMORY_BYTES ((size_t)1 << 30) /* what reading a header of the largest size takes   \
-                                               */
+#define HEADER_MEMORY_BYTES ((size_t)1 << 30) /* for a header of the largest size */
 #define METADATA_NAME "__metadata__"
 
 struct entry {
@@ -174,7 +173,7 @@ static bool read_range(const struct strict_value *offsets, struct claim *claim, 
 static bool read_claim(struct safetensors *file, const struct strict_value *member,
                        struct claim *ret_claim, struct error *err)
 {
-    struct claim claim = {.tensor = {.type = TENSOR_TYPE_COUNT}};
+    struct claim claim = {.tensor = {.name = "", .type = TENSOR_TYPE_COUNT}, .type_name = ""};
     struct tensor *tensor = &claim.tensor;
     const struct strict_value *type;
     size_t wanted;

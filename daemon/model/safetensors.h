@@ -58,8 +58,8 @@ const struct tensor *safetensors_at(const struct safetensors *file, size_t index
 const struct tensor *safetensors_find(const struct safetensors *file, const char *name);
 const char *safetensors_metadata(const struct safetensors *file, const char *key); /* or NULL */
 
-/* Converts to float32 exactly by the tensor's own type (F32, F16, BF16; others are refused by name).
- * ret_values has room for element_count. */
+/* Converts to float32 exactly by the tensor's own type (F32, F16, BF16; others are refused by
+ * name). ret_values has room for element_count. */
 MUST_CHECK bool tensor_to_f32(const struct tensor *tensor, float *ret_values, struct error *err);
 float f16_to_f32(uint16_t half);
 uint16_t f32_to_f16(float value); /* nearest, ties to even; past 65504 infinite */

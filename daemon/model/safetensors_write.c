@@ -14,16 +14,16 @@
 
 static int tensors_by_name(const void *left, const void *right)
 {
-    const struct tensor_out *const *a = left, *const *b = right;
+    const struct tensor_out *a = left, *b = right;
 
-    return strcmp((*a)->name, (*b)->name);
+    return strcmp(a->name, b->name);
 }
 
 static int metadata_by_key(const void *left, const void *right)
 {
-    const struct metadata_out *const *a = left, *const *b = right;
+    const struct metadata_out *a = left, *b = right;
 
-    return strcmp((*a)->key, (*b)->key);
+    return strcmp(a->key, b->key);
 }
 
 static bool size_of(const struct tensor_out *tensor, size_t *ret_size, struct error *err)
@@ -62,25 +62,25 @@ static bool append_tensor(struct buf *header, const struct tensor_out *tensor, s
 }
 
 /* The prefix and the header, padded so that the data start on a multiple of ALIGNMENT. */
-static bool make_header(struct buf *header, const struct tensor_out *const *tensors,
-                        size_t tensor_count, const struct metadata_out *const *metadata,
-                        size_t metadata_count, struct error *err)
+static bool make_header(struct buf *header, const struct tensor_out *tensors, size_t tensor_count,
+                        const struct metadata_out *metadata, size_t metadata_count,
+                        struct error *err)
 {
     size_t offset = 0, size;
 
     buf_append(header, "\0\0\0\0\0\0\0\0{", PREFIX_BYTES + 1);
     for (size_t i = 0; i < metadata_count; i++) {
         buf_append_text(header, i ? "," : "\"__metadata__\":{");
-        append_string(header, metadata[i]->key);
+        append_string(header, metadata[i].key);
         buf_append_char(header, ':');
-        append_string(header, metadata[i]->value);
+        append_string(header, metadata[i].value);
     }
     if (metadata_count)
         buf_append_text(header, tensor_count ? "}," : "}");
     for (size_t i = 0; i < tensor_count; i++) {
         if (i)
             buf_append_char(header, ',');
-        if (!append_tensor(header, tensors[i], &offset, err))
+        if (!append_tensor(header, &tensors[i], &offset, err))
             return false;
     }
     buf_append_char(header, '}');
@@ -94,9 +94,8 @@ static bool make_header(struct buf *header, const struct tensor_out *const *tens
     return true;
 }
 
-static bool write_file(const char *path, const struct buf *header,
-                       const struct tensor_out *const *tensors, size_t tensor_count,
-                       struct file_writer **ret_writer, struct error *err)
+static bool write_file(const char *path, const struct buf *header, const struct tensor_out *tensors,
+                       size_t tensor_count, struct file_writer **ret_writer, struct error *err)
 {
     size_t size = 0;
 
@@ -104,8 +103,8 @@ static bool write_file(const char *path, const struct buf *header,
         !file_writer_append(*ret_writer, header->data, header->size, err))
         return false;
     for (size_t i = 0; i < tensor_count; i++)
-        if (!size_of(tensors[i], &size, err) ||
-            (size && !file_writer_append(*ret_writer, tensors[i]->data, size, err)))
+        if (!size_of(&tensors[i], &size, err) ||
+            (size && !file_writer_append(*ret_writer, tensors[i].data, size, err)))
             return false;
     return true;
 }
@@ -114,9 +113,8 @@ bool safetensors_write(const char *path, const struct tensor_out *tensors, size_
                        const struct metadata_out *metadata, size_t metadata_count,
                        uint64_t *ret_size_bytes, char ret_sha256[65], struct error *err)
 {
-    const struct tensor_out **tensor_order = calloc(tensor_count + 1, sizeof(*tensor_order));
-    const struct metadata_out **metadata_order =
-        calloc(metadata_count + 1, sizeof(*metadata_order));
+    struct tensor_out *tensor_order = calloc(tensor_count + 1, sizeof(*tensor_order));
+    struct metadata_out *metadata_order = calloc(metadata_count + 1, sizeof(*metadata_order));
     struct file_writer *writer = NULL;
     struct buf header;
     bool ok = false;
@@ -127,15 +125,15 @@ bool safetensors_write(const char *path, const struct tensor_out *tensors, size_
         goto out;
     }
     for (size_t i = 0; i < tensor_count; i++)
-        tensor_order[i] = &tensors[i];
+        tensor_order[i] = tensors[i];
     for (size_t i = 0; i < metadata_count; i++)
-        metadata_order[i] = &metadata[i];
+        metadata_order[i] = metadata[i];
     qsort(tensor_order, tensor_count, sizeof(tensor_order[0]), tensors_by_name);
     qsort(metadata_order, metadata_count, sizeof(metadata_order[0]), metadata_by_key);
     for (size_t i = 1; i < tensor_count; i++)
-        assert(strcmp(tensor_order[i - 1]->name, tensor_order[i]->name) != 0);
+        assert(strcmp(tensor_order[i - 1].name, tensor_order[i].name) != 0);
     for (size_t i = 1; i < metadata_count; i++)
-        assert(strcmp(metadata_order[i - 1]->key, metadata_order[i]->key) != 0);
+        assert(strcmp(metadata_order[i - 1].key, metadata_order[i].key) != 0);
     if (!make_header(&header, tensor_order, tensor_count, metadata_order, metadata_count, err) ||
         !write_file(path, &header, tensor_order, tensor_count, &writer, err))
         goto out;

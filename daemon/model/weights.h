@@ -36,8 +36,8 @@ void projection_shape(const struct geometry *geometry, enum projection projectio
 struct layer_weights {
     const float *attn_norm, *post_attn_norm, *pre_hada_norm; /* gains [D] */
     const float *attn_gate;                                  /* [1], before the sigmoid */
-    const float *q_taps, *k_taps, *v_taps; /* [taps, width]; NULL when conv_taps is 0 */
-    const float *q_norm, *k_norm;          /* gains [qk_head_size] */
+    const float *q_taps, *k_taps, *v_taps;      /* [taps, width]; NULL when conv_taps is 0 */
+    const float *q_norm, *k_norm;               /* gains [qk_head_size] */
     const float *kernel_base[PROJECTION_COUNT]; /* [in,out] float32 as in the file */
     float *kernel[PROJECTION_COUNT]; /* [in,out] what is multiplied with: merged, then rounded */
     struct monarch monarch;
@@ -45,9 +45,9 @@ struct layer_weights {
 };
 
 struct engram_weights {
-    const float *table; /* [tables, slots, sub] */
+    const float *table;       /* [tables, slots, sub] */
     const float *key, *value; /* [D, D] */
-    const float *taps; /* [ENGRAM_TAPS, D] */
+    const float *taps;        /* [ENGRAM_TAPS, D] */
 };
 
 struct weights {
@@ -57,7 +57,7 @@ struct weights {
     bool zero[PROJECTION_COUNT]; /* every layer of the group is below 1e-6: LoRA leaves it out */
     const float *embedding;      /* [vocab, D]; its first out_vocab rows are the head */
     const float *final_norm;     /* [D] */
-    const float *rope_cos, *rope_sin; /* [max_seq_len, qk_head_size / 2] */
+    const float *rope_cos, *rope_sin;             /* [max_seq_len, qk_head_size / 2] */
     struct codebook weight_codebook, kv_codebook; /* kv: only when kv_bits < 8 */
     struct layer_weights *layers;
     struct engram_weights *engrams;

@@ -220,7 +220,8 @@ bool weights_leaf_check(const struct safetensors *file, const struct geometry *g
         for (size_t site = 0; site < weights_leaf_copies(leaf, geometry); site++) {
             if (!weights_leaf_find(file, geometry, leaf, site, &tensor, err))
                 return false;
-            parameters += tensor->element_count;
+            parameters +=
+                weights_leaf_layers(leaf, geometry) * weights_leaf_elements(leaf, geometry);
         }
     }
     for (size_t i = 0; i < safetensors_count(file); i++) {

@@ -2,9 +2,9 @@
 
     read_adapter.py WRITTEN FIXTURES
 
-WRITTEN holds full.safetensors and mini.safetensors: the adapters that the reference implementation
-recorded in FIXTURES, read and written again by needled. Fields, names, shapes, types and every value
-must come back equal. The last line is "N passed, N failed".
+WRITTEN holds full.safetensors and mini.safetensors: the adapters that the reference
+implementation recorded in FIXTURES, read and written again by needled. Fields, names, shapes, types
+and every value must come back equal. The last line is "N passed, N failed".
 """
 import os
 import sys

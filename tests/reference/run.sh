@@ -1,6 +1,6 @@
 #!/bin/sh
-# The reference implementation reads the adapters we wrote: run.sh OUT [ADAPTER...] (make test-reference).
-# Adapters of real jobs may follow: they are read and checked too.
+# The reference implementation reads the adapters we wrote: run.sh OUT [ADAPTER...], by
+# make test-reference. Adapters of real jobs may follow: they are read and checked too.
 # Makes a virtual environment with cactus-needle from PyPI beside the build; ends with
 # "N passed, N failed".
 set -eu

@@ -198,7 +198,7 @@ static void an_untrained_adapter_changes_nothing(void **state)
     backend_close(be);
 }
 
-/* ---- gradients: of f = sum dY (X (W + s A B)) ------------------------------------------------- */
+/* ---- gradients: of f = sum dY (X (W + s A B)) ------------------------------------------------ */
 
 #define ROWS 17
 
@@ -229,7 +229,7 @@ static double value_of(const struct backward_case *c)
     return f;
 }
 
-/* f is linear in each single value, so its central difference is exact but for double's rounding. */
+/* f is linear in each single value: its central difference is exact but for double's rounding. */
 static void check_gradients(struct backward_case *c, const float *gradients, size_t offset,
                             size_t count, float before)
 {

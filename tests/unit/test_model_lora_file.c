@@ -177,7 +177,7 @@ static void metadata_are_json_as_python_writes_it(void **state)
     bench_free(&bench);
 }
 
-/* ---- what does not fit ------------------------------------------------------------------------ */
+/* ---- what does not fit ----------------------------------------------------------------------- */
 
 #define TENSOR_MAX 12
 

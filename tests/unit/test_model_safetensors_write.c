@@ -1,6 +1,6 @@
 /*
- * Proves that half-precision values are converted exactly both ways, and that written files read back
- * equal and are the same bytes for the same content.
+ * Proves that half-precision values are converted exactly both ways, and that written files read
+ * back equal and are the same bytes for the same content.
  */
 #include "daemon/model/safetensors.h"
 #include "tests/support/scratch.h"

@@ -1,6 +1,6 @@
 /*
- * Proves that a checkpoint is refused before a device is touched when a tensor is missing, misshapen
- * or of the wrong kind, with the tensor and both shapes in the message.
+ * Proves that a checkpoint is refused before a device is touched when a tensor is missing,
+ * misshapen or of the wrong kind, with the tensor and both shapes in the message.
  */
 #include "daemon/model/weights.h"
 #include "tests/support/network.h"
