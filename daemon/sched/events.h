@@ -24,7 +24,7 @@ struct events_listener {
 
 struct events_feed;
 
-struct events_feed *events_feed_new(void); /* NULL without memory */
+struct events_feed *events_feed_new(void);       /* NULL without memory */
 void events_feed_free(struct events_feed *feed); /* no listener may be left; NULL is fine */
 void events_feed_add(struct events_feed *feed, struct events_listener *listener);
 void events_feed_remove(struct events_feed *feed, struct events_listener *listener);

@@ -1,0 +1,249 @@
+#include "daemon/sched/devices.h"
+
+#include "daemon/base/buf.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define LIST_BYTES 256
+#define REASON_BYTES sizeof(((struct missing_platform *)0)->reason)
+
+static const char default_list[] = "cuda,cpu";
+
+bool devices_is_gpu(enum backend_kind kind)
+{
+    switch (kind) {
+    case BACKEND_CUDA:
+        return true;
+    case BACKEND_REF:
+    case BACKEND_CPU:
+    case BACKEND_KIND_COUNT:
+        break;
+    }
+    return false;
+}
+
+/* ---- the platform list -------------------------------------------------------------------------- */
+
+struct list {
+    const char *text, *source; /* what it says and where it stands */
+    bool gpu_means_any;        /* JAX's word for any kind of GPU */
+    bool required;             /* a missing one is an error */
+};
+
+static struct list choose_list(const char *list)
+{
+    const char *ours = getenv("NEEDLED_PLATFORMS");
+    const char *theirs = getenv("JAX_PLATFORMS");
+
+    if (list && list[0])
+        return (struct list){list, "the platform list", false, true};
+    if (ours && ours[0])
+        return (struct list){ours, "NEEDLED_PLATFORMS", false, true};
+    if (theirs && theirs[0])
+        return (struct list){theirs, "JAX_PLATFORMS", true, true};
+    return (struct list){default_list, "the default", false, false};
+}
+
+static bool has_kind(const struct devices *devices, enum backend_kind kind)
+{
+    for (size_t i = 0; i < devices->count; i++) {
+        if (devices->items[i].kind == kind)
+            return true;
+    }
+    return false;
+}
+
+static void note_missing(struct devices *devices, enum backend_kind kind, const char *reason)
+{
+    struct missing_platform *missing;
+
+    for (size_t i = 0; i < devices->missing_count; i++) {
+        if (strcmp(devices->missing[i].name, backend_name(kind)) == 0)
+            return;
+    }
+    assert(devices->missing_count < COUNT_OF(devices->missing));
+    missing = &devices->missing[devices->missing_count++];
+    (void)snprintf(missing->name, sizeof(missing->name), "%s", backend_name(kind));
+    (void)snprintf(missing->reason, sizeof(missing->reason), "%s", reason);
+}
+
+static int usable_cores(void)
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof(set), &set) != 0)
+        return 1;
+    return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
+}
+
+static void add_kind(struct devices *devices, enum backend_kind kind)
+{
+    char reason[REASON_BYTES] = "no device";
+    int count = backend_device_count(kind, reason, sizeof(reason));
+
+    if (count == 0 || has_kind(devices, kind)) {
+        if (count == 0)
+            note_missing(devices, kind, reason);
+        return;
+    }
+    for (int index = 0; index < count && devices->count < DEVICE_MAX; index++) {
+        struct device *device = &devices->items[devices->count];
+
+        *device = (struct device){.kind = kind, .index = index};
+        if (backend_describe(kind, index, &device->description) != BACKEND_OK) {
+            note_missing(devices, kind, "a device does not answer");
+            continue;
+        }
+        device->thread_count = kind == BACKEND_CPU ? usable_cores() : 1;
+        (void)snprintf(device->id, sizeof(device->id), "%s:%d", backend_name(kind), index);
+        devices->gpu_active = devices->gpu_active || devices_is_gpu(kind);
+        devices->count++;
+    }
+}
+
+/* "available: cpu; not: cuda (not built into this binary)" of this binary and machine. */
+static void describe_all(char *ret_text, size_t capacity)
+{
+    static const enum backend_kind shown[] = {BACKEND_CUDA, BACKEND_CPU};
+    struct buf available, absent;
+
+    buf_init(&available, LIST_BYTES);
+    buf_init(&absent, 1024);
+    for (size_t i = 0; i < COUNT_OF(shown); i++) {
+        char reason[REASON_BYTES] = "no device";
+
+        if (backend_device_count(shown[i], reason, sizeof(reason)) > 0)
+            buf_format(&available, "%s%s", available.size ? ", " : "", backend_name(shown[i]));
+        else
+            buf_format(&absent, "%s%s (%s)", absent.size ? ", " : "; not: ", backend_name(shown[i]),
+                       reason);
+    }
+    (void)snprintf(ret_text, capacity, "available: %s%s", available.size ? available.data : "none",
+                   absent.size ? absent.data : "");
+    buf_release(&available);
+    buf_release(&absent);
+}
+
+static bool refuse_name(const struct list *list, const char *name, const char *what,
+                        struct error *err)
+{
+    char all[sizeof(err->message)];
+
+    describe_all(all, sizeof(all));
+    return error_set_param(err, ERR_INVALID, "platforms", "platform '%.32s' in %s %s; %s", name,
+                           list->source, what, all);
+}
+
+static bool add_any_gpu(const struct list *list, struct devices *devices, struct error *err)
+{
+    bool found = false;
+
+    for (size_t kind = 0; kind < BACKEND_KIND_COUNT; kind++) {
+        if (!devices_is_gpu((enum backend_kind)kind))
+            continue;
+        add_kind(devices, (enum backend_kind)kind);
+        found = found || has_kind(devices, (enum backend_kind)kind);
+    }
+    return found || refuse_name(list, "gpu", "is not available", err);
+}
+
+static bool add_name(const struct list *list, const char *name, struct devices *devices,
+                     struct error *err)
+{
+    if (list->gpu_means_any && strcasecmp(name, "gpu") == 0)
+        return add_any_gpu(list, devices, err);
+    for (size_t i = 0; i < BACKEND_KIND_COUNT; i++) {
+        enum backend_kind kind = (enum backend_kind)i;
+
+        if (strcasecmp(name, backend_name(kind)) != 0)
+            continue;
+        add_kind(devices, kind);
+        if (list->required && !has_kind(devices, kind))
+            return refuse_name(list, name, "is not available", err);
+        return true;
+    }
+    return refuse_name(list, name, "is not known", err);
+}
+
+bool devices_detect(const char *list, struct devices *ret_devices, struct error *err)
+{
+    struct list chosen = choose_list(list);
+    struct devices devices = {0};
+    char text[LIST_BYTES];
+    char *rest = text, *name;
+
+    if (strlen(chosen.text) >= sizeof(text))
+        return error_set_param(err, ERR_INVALID, "platforms", "%s is longer than %zu bytes",
+                               chosen.source, sizeof(text) - 1);
+    (void)snprintf(text, sizeof(text), "%s", chosen.text);
+    while ((name = strsep(&rest, ",")) != NULL) {
+        name += strspn(name, " \t");
+        name[strcspn(name, " \t")] = '\0';
+        if (name[0] && !add_name(&chosen, name, &devices, err))
+            return false;
+    }
+    if (devices.count == 0)
+        return refuse_name(&chosen, chosen.text, "gives no device", err);
+    *ret_devices = devices;
+    return true;
+}
+
+/* ---- what a job may ask for --------------------------------------------------------------------- */
+
+bool devices_match(const struct device *device, const char *wanted)
+{
+    return strcmp(wanted, "auto") == 0 || strcmp(wanted, device->id) == 0 ||
+           strcmp(wanted, backend_name(device->kind)) == 0;
+}
+
+bool devices_check_wanted(const struct devices *devices, const char *wanted, struct error *err)
+{
+    struct buf ids;
+    size_t platform_length = strcspn(wanted, ":");
+
+    for (size_t i = 0; i < devices->count; i++) {
+        if (devices_match(&devices->items[i], wanted))
+            return true;
+    }
+    for (size_t i = 0; i < devices->missing_count; i++) {
+        const struct missing_platform *missing = &devices->missing[i];
+
+        if (strlen(missing->name) == platform_length &&
+            strncmp(missing->name, wanted, platform_length) == 0)
+            return error_set_param(err, ERR_INVALID, "device", "no device '%.32s': %s", wanted,
+                                   missing->reason);
+    }
+    buf_init(&ids, sizeof(err->message) / 2);
+    for (size_t i = 0; i < devices->count; i++)
+        buf_format(&ids, ", %s", devices->items[i].id);
+    error_set_param(err, ERR_INVALID, "device", "no device '%.32s': there is auto%s", wanted,
+                    ids.data ? ids.data : "");
+    buf_release(&ids);
+    return false;
+}
+
+void devices_print(const struct devices *devices, struct buf *out)
+{
+    buf_format(out, "%-8s %-9s %-40s %10s %10s  %s\n", "DEVICE", "PLATFORM", "NAME", "MEMORY",
+               "FREE", "DETAIL");
+    for (size_t i = 0; i < devices->count; i++) {
+        const struct device *device = &devices->items[i];
+        const struct backend_device *known = &device->description;
+
+        buf_format(out, "%-8s %-9s %-40s %6.1f GiB %6.1f GiB  %s; %d threads of %d cores\n",
+                   device->id, backend_name(device->kind), known->name,
+                   (double)known->memory_total_bytes / (1 << 30),
+                   (double)known->memory_free_bytes / (1 << 30), known->detail,
+                   device->thread_count, known->core_count);
+    }
+    for (size_t i = 0; i < devices->missing_count; i++)
+        buf_format(out, "%-8s not available: %s\n", devices->missing[i].name,
+                   devices->missing[i].reason);
+    buf_format(out, "GPU acceleration: %s\n", devices->gpu_active ? "active" : "not active");
+}

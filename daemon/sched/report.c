@@ -1,0 +1,165 @@
+#include "daemon/sched/report.h"
+
+#include "daemon/base/buf.h"
+#include "daemon/base/json.h"
+#include "daemon/sched/datasets.h"
+#include "daemon/sched/notes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LINE_LIST_BYTES ((size_t)512)
+
+static void add_problem(struct json *array, const char *file, const struct problem *problem)
+{
+    struct json *object = json_new_object();
+
+    if (file)
+        json_add_string(object, "file", file);
+    json_add_int(object, "line", (int64_t)problem->line);
+    json_add_int(object, "column", (int64_t)problem->column);
+    json_add_string(object, "field", problem->field);
+    json_add_string(object, "rule", problem->rule);
+    json_add_string(object, "reason", problem->reason);
+    json_add(array, NULL, object);
+}
+
+/* Findings of two levels in the order of their lines, at most LIMIT_PROBLEM_COUNT. */
+static void add_merged(struct json *array, const struct dataset_report *report,
+                       enum problem_level first, enum problem_level second)
+{
+    size_t a = 0, b = 0;
+
+    for (size_t count = 0; count < LIMIT_PROBLEM_COUNT; count++) {
+        bool has_a = a < report->problem_kept[first], has_b = b < report->problem_kept[second];
+        const struct problem *left = has_a ? &report->problems[first][a] : NULL;
+        const struct problem *right = has_b ? &report->problems[second][b] : NULL;
+
+        if (!left && !right)
+            return;
+        if (left && (!right || left->line <= right->line)) {
+            add_problem(array, NULL, left);
+            a++;
+        } else {
+            add_problem(array, NULL, right);
+            b++;
+        }
+    }
+}
+
+static void add_level(struct json *array, const struct dataset_report *report,
+                      enum problem_level level)
+{
+    for (size_t i = 0; i < report->problem_kept[level]; i++)
+        add_problem(array, NULL, &report->problems[level][i]);
+}
+
+struct json *report_lines_json(const struct dataset_report *report, bool upload)
+{
+    struct json *array = json_new_array();
+
+    if (upload)
+        add_level(array, report, PROBLEM_FATAL);
+    else
+        add_merged(array, report, PROBLEM_FATAL, PROBLEM_STRICT);
+    return array;
+}
+
+struct json *report_json(const struct dataset_report *report)
+{
+    static const struct {
+        enum problem_level level;
+        const char *count, *lines;
+    } levels[] = {{PROBLEM_STRICT, "strict_count", "strict"},
+                  {PROBLEM_WARNING, "warning_count", "warnings"}};
+    struct json *object = json_new_object();
+
+    json_add_int(object, "line_count", (int64_t)report->line_count);
+    json_add_int(object, "blank_count", (int64_t)report->blank_count);
+    json_add_int(object, "example_count", (int64_t)report->example_count);
+    for (size_t i = 0; i < COUNT_OF(levels); i++) {
+        struct json *lines = json_new_array();
+
+        add_level(lines, report, levels[i].level);
+        json_add_int(object, levels[i].count, (int64_t)report->problem_count[levels[i].level]);
+        json_add(object, levels[i].lines, lines);
+    }
+    return object;
+}
+
+/* ---- warnings of a job -------------------------------------------------------------------------- */
+
+static void warn_level(const struct dataset_report *report, enum problem_level level,
+                       const char *param, struct json *warnings, struct notes *notes)
+{
+    for (size_t i = 0; i < report->problem_kept[level]; i++) {
+        const struct problem *problem = &report->problems[level][i];
+
+        add_problem(warnings, param, problem);
+        notes_add(notes, EVENT_WARN, "message", NULL, "%s line %zu%s%s%s: %s", param, problem->line,
+                  problem->field[0] ? ", field '" : "", problem->field,
+                  problem->field[0] ? "'" : "", problem->reason);
+    }
+    if (report->problem_count[level] > report->problem_kept[level])
+        notes_add(notes, EVENT_WARN, "message", NULL, "%s: %zu more lines like these", param,
+                  report->problem_count[level] - report->problem_kept[level]);
+}
+
+static void list_lines(const struct dataset_report *report, const char *rule, size_t total,
+                       struct buf *out)
+{
+    size_t shown = 0;
+
+    for (size_t i = 0; i < report->problem_kept[PROBLEM_WARNING]; i++) {
+        const struct problem *problem = &report->problems[PROBLEM_WARNING][i];
+
+        if (strcmp(problem->rule, rule) == 0)
+            buf_format(out, "%s%zu", shown++ ? ", " : " (lines ", problem->line);
+    }
+    if (shown)
+        buf_append_text(out, shown < total ? ", ...)" : ")");
+}
+
+static void add_summary(struct json *warnings, struct notes *notes, const char *param,
+                        const char *rule, size_t count, const char *text)
+{
+    struct json *object = json_new_object();
+
+    json_add_string(object, "file", param);
+    json_add_string(object, "rule", rule);
+    json_add_int(object, "count", (int64_t)count);
+    json_add_string(object, "reason", text);
+    json_add(warnings, NULL, object);
+    notes_add(notes, EVENT_WARN, "message", NULL, "%s: %s", param, text);
+}
+
+void report_warnings(const struct dataset_report *report, const char *param, enum data_rules rules,
+                     struct json *warnings, struct notes *notes)
+{
+    char text[2 * LINE_LIST_BYTES];
+    struct buf lines;
+
+    buf_init(&lines, LINE_LIST_BYTES);
+    if (report->overlong_count) {
+        list_lines(report, "overlong", report->overlong_count, &lines);
+        (void)snprintf(text, sizeof(text),
+                       "%zu lines are longer than max_len%s; %zu examples are used, %zu of them "
+                       "keep no target",
+                       report->overlong_count, lines.size ? lines.data : "", report->example_count,
+                       report->targetless_count);
+        add_summary(warnings, notes, param, "overlong", report->overlong_count, text);
+    } else if (report->targetless_count) {
+        (void)snprintf(text, sizeof(text), "%zu of %zu examples train nothing: no target token",
+                       report->targetless_count, report->example_count);
+        add_summary(warnings, notes, param, "no_target", report->targetless_count, text);
+    }
+    if (report->skipped_count) {
+        (void)snprintf(text, sizeof(text), "%zu lines are skipped, %zu examples are used",
+                       report->skipped_count, report->example_count);
+        add_summary(warnings, notes, param, "skipped", report->skipped_count, text);
+    }
+    buf_release(&lines);
+    if (rules == DATA_RULES_AS_REFERENCE)
+        warn_level(report, PROBLEM_STRICT, param, warnings, notes);
+    warn_level(report, PROBLEM_WARNING, param, warnings, notes);
+}

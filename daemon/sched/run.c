@@ -1,0 +1,469 @@
+#include "daemon/sched/run.h"
+
+#include "daemon/base/clock.h"
+#include "daemon/base/file.h"
+#include "daemon/base/json.h"
+#include "daemon/base/log.h"
+#include "daemon/sched/events.h"
+#include "daemon/sched/jobfiles.h"
+#include "store/checkpoints.h"
+#include "store/models.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECKPOINT_ID_DIGITS 24
+#define EPOCHS_MAX 64      /* more than n_epochs may be */
+#define TRY_AGAIN_MS 1000  /* between tries to keep an outcome */
+#define STEP_TEXT_BYTES 32 /* of a number in a name */
+
+struct run {
+    const struct run_parts *parts;
+    struct queue_slot *slot;
+    struct job_record *job;
+    struct jobfiles files;
+    struct json *warnings; /* array: what the validator found and what the trainer adds */
+    char model_name[STORE_NAME_SIZE];
+    /* Told before this start: after a kill the same steps are made again, and not told twice. */
+    int64_t told_steps;
+    int64_t told_epochs[EPOCHS_MAX]; /* their steps */
+    size_t told_epoch_count;
+    bool has_last;
+    struct checkpoint_record last; /* of the last epoch: its file is the final adapter */
+};
+
+/* ---- small things ----------------------------------------------------------------------------------- */
+
+/* A number that is not finite becomes null, and says so beside it. */
+static void add_number(struct json *object, const char *name, double number)
+{
+    char reason_name[64];
+
+    json_add_double(object, name, number);
+    if (isfinite(number))
+        return;
+    (void)snprintf(reason_name, sizeof(reason_name), "%s_reason", name);
+    json_add_string(object, reason_name, isnan(number) ? "not a number" : "too large for a number");
+}
+
+static void log_failure(const struct run *run, const char *doing, const struct error *err)
+{
+    if (err->code != ERR_CONFLICT) /* else the job was cancelled: nothing is to be kept */
+        log_write_for(LOG_LEVEL_ERROR, "job", run->job->id, "%s: %s", doing, err->message);
+}
+
+static void update(struct run *run, const struct job_change *change, const struct notes *notes,
+                   const char *doing)
+{
+    struct error err = {0};
+
+    recorder_drain(run->parts->recorder); /* events stay in order */
+    if (jobs_update(run->parts->store, run->job->id, change, notes ? notes->drafts : NULL,
+                    notes ? notes->count : 0, &err))
+        events_feed_publish(run->parts->queue->options->feed, run->job->id);
+    else
+        log_failure(run, doing, &err);
+}
+
+static bool is_warned(const struct run *run, const char *text)
+{
+    if (!run->warnings)
+        return false;
+    for (const struct json *next = json_first(run->warnings); next; next = json_next(next)) {
+        const struct json *reason = json_member(next, "reason");
+
+        if (reason && json_text(reason) && strcmp(json_text(reason), text) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void add_warning(struct run *run, const char *rule, const char *text)
+{
+    struct job_change change = JOB_CHANGE_NONE;
+    struct json *object;
+    struct error err = {0};
+    struct notes notes;
+    char *warnings = NULL;
+
+    if (is_warned(run, text))
+        return; /* said before the job was interrupted */
+    object = json_new_object();
+    json_add_string(object, "rule", rule);
+    json_add_string(object, "reason", text);
+    json_add(run->warnings, NULL, object);
+    if (!json_print_text(run->warnings, &warnings, &err))
+        log_failure(run, "keep a warning", &err);
+    change.warnings_json = warnings;
+    notes_init(&notes);
+    notes_add(&notes, EVENT_WARN, "message", NULL, "%s", text);
+    update(run, &change, &notes, "keep a warning");
+    notes_release(&notes);
+    free(warnings);
+}
+
+/* ---- hooks ------------------------------------------------------------------------------------------ */
+
+static bool keep_for_resume(void *context)
+{
+    const struct run *run = context;
+
+    /* The acquire pairs with the release that set stop after cancelled. */
+    return atomic_load_explicit(&run->slot->stop, memory_order_acquire) &&
+           !atomic_load_explicit(&run->slot->cancelled, memory_order_acquire);
+}
+
+static struct json *plan_json(const struct run *run, const struct train_plan *plan)
+{
+    static const char *const kept[] = {"training_data", "validation_data", "disk_bytes"};
+    struct json *object = json_new_object(), *memory = json_new_object();
+    struct json *groups = json_new_array(), *old = NULL;
+
+    if (run->job->plan_json &&
+        json_parse(run->job->plan_json, strlen(run->job->plan_json), &old, NULL)) {
+        for (size_t i = 0; i < COUNT_OF(kept); i++) {
+            if (json_member(old, kept[i]))
+                json_add(object, kept[i], json_copy(json_member(old, kept[i])));
+        }
+        json_free(old);
+    }
+    json_add_int(object, "training_examples", (int64_t)plan->example_count);
+    json_add_int(object, "validation_examples", (int64_t)plan->validation_count);
+    json_add_int(object, "total_steps", (int64_t)plan->total_steps);
+    json_add_int(object, "steps_per_epoch", (int64_t)plan->steps_per_epoch);
+    json_add_int(object, "warmup_steps", (int64_t)plan->warmup_steps);
+    json_add_int(object, "first_step", (int64_t)plan->first_step);
+    json_add_int(object, "trained_tokens_per_epoch", (int64_t)plan->trained_tokens_per_epoch);
+    json_add_int(object, "batch_tokens", (int64_t)plan->batch_tokens);
+    json_add_int(memory, "weights_bytes", (int64_t)plan->memory.weights_bytes);
+    json_add_int(memory, "adapter_and_optimizer_bytes", (int64_t)plan->memory.adapter_bytes);
+    json_add_int(memory, "activations_bytes", (int64_t)plan->memory.activations_bytes);
+    json_add(object, "memory", memory);
+    for (size_t i = 0; i < plan->skipped_group_count; i++) {
+        struct json *group = json_new_object();
+
+        json_add_string(group, "path", plan->skipped_groups[i]);
+        json_add_string(group, "reason", "all zero in the base");
+        json_add(groups, NULL, group);
+    }
+    json_add(object, "skipped_groups", groups);
+    return object;
+}
+
+static void on_plan(void *context, const struct train_plan *plan)
+{
+    struct run *run = context;
+    struct job_change change = JOB_CHANGE_NONE;
+    struct json *object = plan_json(run, plan);
+    struct error err = {0};
+    struct notes notes;
+    char *text = NULL;
+
+    if (!json_print_text(object, &text, &err))
+        log_failure(run, "keep the plan", &err);
+    change.plan_json = text;
+    change.total_steps = (int64_t)plan->total_steps;
+    notes_init(&notes);
+    if (plan->first_step > 0)
+        notes_add(&notes, EVENT_INFO, "message", NULL, "Training goes on after step %zu of %zu",
+                  plan->first_step, plan->total_steps);
+    else
+        notes_add(&notes, EVENT_INFO, "message", NULL,
+                  "Training %zu examples in %zu steps, validating with %zu", plan->example_count,
+                  plan->total_steps, plan->validation_count);
+    update(run, &change, &notes, "keep the plan");
+    notes_release(&notes);
+    free(text);
+    json_free(object);
+    if (plan->validation_note)
+        add_warning(run, "validation", plan->validation_note);
+    if (plan->warmup_note)
+        add_warning(run, "warmup", plan->warmup_note);
+    for (size_t i = 0; i < plan->skipped_group_count; i++) {
+        char note[256];
+
+        (void)snprintf(note, sizeof(note), "%s is all zero in the base: the adapter leaves it out",
+                       plan->skipped_groups[i]);
+        add_warning(run, "skipped_group", note);
+    }
+}
+
+static void on_step(void *context, const struct train_step *step)
+{
+    struct run *run = context;
+    struct recorder_progress progress = {.completed_steps = (int64_t)step->step,
+                                         .trained_tokens = (int64_t)step->trained_tokens,
+                                         .train_loss = step->train_loss};
+    struct json *data;
+
+    if ((int64_t)step->step <= run->told_steps)
+        return;
+    data = json_new_object();
+    json_add_int(data, "step", (int64_t)step->step);
+    json_add_int(data, "total_steps", (int64_t)step->total_steps);
+    json_add_int(data, "epoch", (int64_t)step->epoch);
+    add_number(data, "train_loss", step->train_loss);
+    add_number(data, "train_mean_token_accuracy", step->train_mean_token_accuracy);
+    add_number(data, "learning_rate", step->learning_rate);
+    add_number(data, "grad_norm", step->grad_norm);
+    json_add_int(data, "tokens", (int64_t)step->tokens);
+    json_add_int(data, "trained_tokens", (int64_t)step->trained_tokens);
+    add_number(data, "tokens_per_second", step->tokens_per_second);
+    recorder_add(run->parts->recorder, EVENT_INFO, "metrics", data, &progress,
+                 "Step %zu/%zu: training loss=%.4f", step->step, step->total_steps,
+                 step->train_loss);
+}
+
+static bool is_told(const struct run *run, size_t step)
+{
+    for (size_t i = 0; i < run->told_epoch_count; i++) {
+        if (run->told_epochs[i] == (int64_t)step)
+            return true;
+    }
+    return false;
+}
+
+static struct json *epoch_json(const struct train_epoch *epoch)
+{
+    struct json *data = json_new_object();
+
+    json_add_int(data, "step", (int64_t)epoch->step);
+    json_add_int(data, "epoch", (int64_t)epoch->epoch);
+    add_number(data, "train_loss", epoch->train_loss);
+    add_number(data, "train_mean_token_accuracy", epoch->train_mean_token_accuracy);
+    if (epoch->has_validation) {
+        add_number(data, "full_valid_loss", epoch->full_valid_loss);
+        add_number(data, "full_valid_mean_token_accuracy", epoch->full_valid_mean_token_accuracy);
+    }
+    return data;
+}
+
+static bool fill_checkpoint(const struct run *run, const struct train_epoch *epoch,
+                            struct checkpoint_record *ret_record, struct error *err)
+{
+    char step[STEP_TEXT_BYTES];
+
+    *ret_record = (struct checkpoint_record){
+        .created_unix_s = clock_unix_s(),
+        .step = (int64_t)epoch->step,
+        .train_loss = epoch->train_loss,
+        .train_accuracy = epoch->train_mean_token_accuracy,
+        .valid_loss = epoch->has_validation ? epoch->full_valid_loss : NAN,
+        .valid_accuracy = epoch->has_validation ? epoch->full_valid_mean_token_accuracy : NAN,
+    };
+    (void)snprintf(step, sizeof(step), "%zu", epoch->step);
+    (void)snprintf(ret_record->job_id, sizeof(ret_record->job_id), "%s", run->job->id);
+    (void)snprintf(ret_record->model_id, sizeof(ret_record->model_id), "%.200s:ckpt-step-%s",
+                   run->model_name, step);
+    return file_random_id(ret_record->id, sizeof(ret_record->id), "ftckpt_", CHECKPOINT_ID_DIGITS,
+                          err);
+}
+
+static void fill_model(const struct run *run, const char *id, struct model_record *ret_model)
+{
+    *ret_model = (struct model_record){.created_unix_s = clock_unix_s(), .valid_loss = NAN};
+    (void)snprintf(ret_model->id, sizeof(ret_model->id), "%s", id);
+    (void)snprintf(ret_model->base_model, sizeof(ret_model->base_model), "%s",
+                   run->job->base_model);
+    (void)snprintf(ret_model->job_id, sizeof(ret_model->job_id), "%s", run->job->id);
+    (void)snprintf(ret_model->device, sizeof(ret_model->device), "%s", run->slot->device->id);
+    (void)snprintf(ret_model->numerics, sizeof(ret_model->numerics), "%s", run->job->numerics);
+}
+
+/* The checkpoint, its model and their events appear together. */
+static void keep_checkpoint(struct run *run, const struct train_epoch *epoch,
+                            const struct checkpoint_record *checkpoint, struct notes *notes)
+{
+    const char *slash = strrchr(epoch->checkpoint_path, '/');
+    struct job_change change = JOB_CHANGE_NONE;
+    struct json *data = epoch_json(epoch);
+    struct model_record model;
+
+    fill_model(run, checkpoint->model_id, &model);
+    (void)snprintf(model.artifact, sizeof(model.artifact), "checkpoints/%s/%.128s", run->job->id,
+                   slash ? slash + 1 : epoch->checkpoint_path);
+    (void)snprintf(model.sha256, sizeof(model.sha256), "%s", epoch->checkpoint_sha256);
+    model.size_bytes = (int64_t)epoch->checkpoint_size_bytes;
+    model.step = checkpoint->step;
+    model.valid_loss = checkpoint->valid_loss;
+    change.models = &model;
+    change.model_count = 1;
+    change.checkpoint = checkpoint;
+    json_add_string(data, "fine_tuned_model_checkpoint", model.id);
+    notes_add(notes, EVENT_INFO, "checkpoint", data, "Checkpoint created at step %zu", epoch->step);
+    update(run, &change, notes, "keep a checkpoint");
+}
+
+static void on_epoch(void *context, const struct train_epoch *epoch)
+{
+    struct run *run = context;
+    struct job_change none = JOB_CHANGE_NONE;
+    struct checkpoint_record checkpoint;
+    struct error err = {0};
+    struct notes notes;
+
+    if (!fill_checkpoint(run, epoch, &checkpoint, &err)) {
+        log_failure(run, "name a checkpoint", &err);
+        return;
+    }
+    if (!epoch->checkpoint_path) { /* its file is the final adapter */
+        run->last = checkpoint;
+        run->has_last = true;
+    } else if (is_told(run, epoch->step)) {
+        return;
+    }
+    notes_init(&notes);
+    if (epoch->has_validation)
+        notes_add(&notes, EVENT_INFO, "validation", epoch_json(epoch),
+                  "Epoch %zu, step %zu: full validation loss=%.4f", epoch->epoch, epoch->step,
+                  epoch->full_valid_loss);
+    if (epoch->checkpoint_path)
+        keep_checkpoint(run, epoch, &checkpoint, &notes);
+    else if (notes.count)
+        update(run, &none, &notes, "tell a validation");
+    notes_release(&notes);
+}
+
+static void on_warning(void *context, const char *text)
+{
+    add_warning(context, "training", text);
+}
+
+/* ---- before and after ----------------------------------------------------------------------------------- */
+
+static bool prepare(struct run *run, struct error *err)
+{
+    const struct run_parts *parts = run->parts;
+    struct store_page page = {.after = "", .limit = EPOCHS_MAX};
+    struct checkpoint_record *checkpoints = NULL;
+    struct job_record *job = run->job;
+    size_t count = 0;
+    bool has_more;
+
+    /* The same device makes the same steps again; on another one they are news. */
+    if (strcmp(job->device_used, run->slot->device->id) == 0)
+        run->told_steps = job->completed_steps;
+    (void)snprintf(job->device_used, sizeof(job->device_used), "%s", run->slot->device->id);
+    jobfiles_model_name(job, run->model_name, sizeof(run->model_name));
+    if (!job->warnings_json ||
+        !json_parse(job->warnings_json, strlen(job->warnings_json), &run->warnings, NULL))
+        run->warnings = json_new_array();
+    if (!checkpoints_list(parts->store, job->id, &page, &checkpoints, &count, &has_more, err))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        run->told_epochs[i] = checkpoints[i].step;
+    run->told_epoch_count = count;
+    free(checkpoints);
+    return jobfiles_find(parts->queue->options, job, &run->files, err);
+}
+
+/* The final model, and the last epoch's checkpoint that shares its file. */
+static size_t fill_models(const struct run *run, const struct train_result *result,
+                          struct model_record ret_models[2])
+{
+    fill_model(run, run->model_name, &ret_models[0]);
+    (void)snprintf(ret_models[0].artifact, sizeof(ret_models[0].artifact), "%s.safetensors",
+                   run->job->id);
+    (void)snprintf(ret_models[0].sha256, sizeof(ret_models[0].sha256), "%s",
+                   result->adapter_sha256);
+    ret_models[0].size_bytes = (int64_t)result->adapter_size_bytes;
+    ret_models[0].valid_loss = result->final_valid_loss;
+    if (!run->has_last)
+        return 1;
+    ret_models[1] = ret_models[0];
+    ret_models[1].step = run->last.step;
+    (void)snprintf(ret_models[1].id, sizeof(ret_models[1].id), "%s", run->last.model_id);
+    return 2;
+}
+
+static enum outcome_kind judge_failure(const struct run *run, struct error *fault)
+{
+    enum backend_status status = backend_sync(run->parts->backend);
+
+    if (atomic_load_explicit(&run->slot->cancelled, memory_order_acquire))
+        return OUTCOME_CANCELLED;
+    if (status == BACKEND_NO_MEMORY) {
+        error_set(fault, ERR_NO_MEMORY, "%s", backend_fault(run->parts->backend));
+        return OUTCOME_FAILED;
+    }
+    return fault->code == ERR_DEVICE ? OUTCOME_DEVICE_FAULT : OUTCOME_FAILED;
+}
+
+/* Until the outcome is kept; a full disk is waited for. False: the daemon stops. */
+static bool hand_in(struct run *run, struct queue_outcome *outcome)
+{
+    struct mailbox *mailbox = run->parts->queue->mailbox;
+    uint64_t seen = 0;
+
+    recorder_drain(run->parts->recorder);
+    for (;;) {
+        struct error err = {0};
+
+        if (mailbox_call(mailbox, queue_end, outcome, &err))
+            return true;
+        log_failure(run, "keep the job's end", &err);
+        if (err.code == ERR_UNAVAILABLE || !mailbox_wait_news(mailbox, &seen, TRY_AGAIN_MS))
+            return false;
+    }
+}
+
+static enum outcome_kind train(struct run *run, struct train_result *ret_result,
+                               struct error *fault)
+{
+    const struct train_hooks hooks = {.context = run,
+                                      .stop = &run->slot->stop,
+                                      .keep_for_resume = keep_for_resume,
+                                      .on_plan = on_plan,
+                                      .on_step = on_step,
+                                      .on_epoch = on_epoch,
+                                      .on_warning = on_warning};
+
+    if (!prepare(run, fault) ||
+        !train_run(run->parts->backend, &run->files.job, &hooks, ret_result, fault))
+        return judge_failure(run, fault);
+    switch (ret_result->end) {
+    case TRAIN_DONE:
+        return OUTCOME_SUCCEEDED;
+    case TRAIN_STOPPED:
+        return OUTCOME_STOPPED;
+    case TRAIN_CANCELLED:
+        break;
+    }
+    return OUTCOME_CANCELLED;
+}
+
+bool run_job(const struct run_parts *parts, struct job_record *job)
+{
+    struct run *run = calloc(1, sizeof(*run));
+    struct train_result result = {.final_valid_loss = NAN};
+    struct error fault = {0};
+    struct model_record models[2];
+    struct queue_outcome outcome = {.slot = parts->slot, .job_id = job->id};
+    bool kept;
+
+    if (!run)
+        return false;
+    run->parts = parts;
+    run->slot = &parts->queue->slots[parts->slot];
+    run->job = job;
+    recorder_begin(parts->recorder, job->id, &run->slot->stop);
+    outcome.kind = train(run, &result, &fault);
+    outcome.fault = &fault;
+    outcome.steps = (int64_t)result.steps;
+    outcome.trained_tokens = (int64_t)result.trained_tokens;
+    if (outcome.kind == OUTCOME_SUCCEEDED) {
+        outcome.model_count = fill_models(run, &result, models);
+        outcome.models = models;
+        outcome.checkpoint = run->has_last ? &run->last : NULL;
+    }
+    kept = hand_in(run, &outcome);
+    if (kept && outcome.kind != OUTCOME_STOPPED && outcome.kind != OUTCOME_DEVICE_FAULT)
+        jobfiles_remove_resume(parts->queue->options->state_folder, job->id);
+    if (kept && outcome.kind == OUTCOME_SUCCEEDED && !outcome.kept)
+        (void)file_remove(run->files.adapter, NULL); /* cancelled at the last moment */
+    json_free(run->warnings);
+    free(run);
+    return kept;
+}

@@ -1,0 +1,282 @@
+#include "daemon/sched/scheduler.h"
+
+#include "daemon/base/clock.h"
+#include "daemon/base/file.h"
+#include "daemon/base/json.h"
+#include "daemon/base/log.h"
+#include "daemon/sched/bases.h"
+#include "daemon/sched/jobfiles.h"
+#include "daemon/sched/queue.h"
+#include "daemon/sched/request.h"
+#include "daemon/sched/validator.h"
+#include "daemon/sched/worker.h"
+#include "store/files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define JOB_ID_DIGITS 24
+#define STOP_NS 1700000000   /* for threads to end: the service promises two seconds */
+#define STOP_LOOK_NS 2000000 /* between looks */
+
+struct scheduler {
+    struct scheduler_options options;
+    struct mailbox *mailbox;
+    struct queue *queue;
+    pthread_t thread;
+    bool has_thread;
+    struct worker *workers[DEVICE_MAX];
+    size_t worker_count;
+    struct validator *validator;
+};
+
+/* ---- start and stop ------------------------------------------------------------------------------- */
+
+static void *serve(void *context)
+{
+    struct scheduler *scheduler = context;
+
+    mailbox_serve(scheduler->mailbox, scheduler->queue);
+    return NULL;
+}
+
+static bool start_threads(struct scheduler *scheduler, struct error *err)
+{
+    int code = pthread_create(&scheduler->thread, NULL, serve, scheduler);
+
+    if (code != 0)
+        return error_set(err, ERR_NO_MEMORY, "start the scheduler: %s", strerrordesc_np(code));
+    scheduler->has_thread = true;
+    for (size_t i = 0; i < scheduler->queue->slot_count; i++) {
+        if (!worker_start(scheduler->queue, i, &scheduler->workers[i], err))
+            return false;
+        scheduler->worker_count++;
+    }
+    if (!validator_start(&scheduler->options, scheduler->mailbox, &scheduler->validator, err))
+        return false;
+    mailbox_tell_news(scheduler->mailbox); /* what was there before the start */
+    return true;
+}
+
+bool scheduler_start(const struct scheduler_options *options, struct scheduler **ret_scheduler,
+                     struct error *err)
+{
+    struct scheduler *scheduler = calloc(1, sizeof(*scheduler));
+
+    if (!scheduler)
+        return error_set(err, ERR_NO_MEMORY, "no memory for the scheduler");
+    scheduler->options = *options;
+    scheduler->mailbox = mailbox_new();
+    if (!scheduler->mailbox) {
+        error_set(err, ERR_NO_MEMORY, "no memory for the scheduler");
+        goto fail;
+    }
+    if (!queue_open(&scheduler->options, scheduler->mailbox, &scheduler->queue, err) ||
+        !start_threads(scheduler, err))
+        goto fail;
+    *ret_scheduler = scheduler;
+    return true;
+fail:
+    scheduler_stop(scheduler);
+    return false;
+}
+
+static bool join_before(pthread_t thread, int64_t deadline_ns)
+{
+    const struct timespec pause = {.tv_nsec = STOP_LOOK_NS};
+
+    while (pthread_tryjoin_np(thread, NULL) != 0) {
+        if (clock_monotonic_ns() >= deadline_ns)
+            return false;
+        (void)nanosleep(&pause, NULL); /* cut short is fine */
+    }
+    return true;
+}
+
+void scheduler_stop(struct scheduler *scheduler)
+{
+    int64_t deadline_ns = clock_monotonic_ns() + STOP_NS;
+    bool joined = true;
+
+    if (!scheduler)
+        return;
+    if (scheduler->has_thread)
+        (void)mailbox_call(scheduler->mailbox, queue_stop, NULL,
+                           NULL); /* cannot fail: not closed */
+    if (scheduler->mailbox)
+        mailbox_stop_news(scheduler->mailbox);
+    for (size_t i = 0; i < scheduler->worker_count; i++)
+        joined = join_before(worker_thread(scheduler->workers[i]), deadline_ns) && joined;
+    if (scheduler->validator)
+        joined = join_before(validator_thread(scheduler->validator), deadline_ns) && joined;
+    if (scheduler->has_thread) {
+        mailbox_close(scheduler->mailbox);
+        (void)pthread_join(scheduler->thread, NULL); /* ours, and joined once */
+    }
+    if (!joined) {
+        /* A thread deep in a large data set: the process ends under it. Its job is taken up again
+         * at the next start, and what it holds must outlive it. */
+        log_write(LOG_LEVEL_WARN, "a data set is still being read: ending without waiting for it");
+        return;
+    }
+    for (size_t i = 0; i < scheduler->worker_count; i++)
+        worker_free(scheduler->workers[i]);
+    validator_free(scheduler->validator);
+    queue_close(scheduler->queue);
+    mailbox_free(scheduler->mailbox);
+    free(scheduler);
+}
+
+/* ---- requests --------------------------------------------------------------------------------------- */
+
+static bool check_file(struct store *store, const char *id, const char *param, struct error *err)
+{
+    struct file_record file;
+
+    if (!files_get(store, id, &file, err)) {
+        if (err->code == ERR_NOT_FOUND)
+            return error_set_param(err, ERR_INVALID, param, "there is no file '%.64s'", id);
+        return false;
+    }
+    if (strcmp(file.purpose, "fine-tune") != 0)
+        return error_set_param(err, ERR_INVALID, param,
+                               "file '%.64s' has the purpose '%s', 'fine-tune' is needed", id,
+                               file.purpose);
+    return true;
+}
+
+static bool check_files(const struct scheduler *scheduler, const struct request *request,
+                        struct error *err)
+{
+    struct store *store = NULL;
+    bool ok;
+
+    if (!request->training_file)
+        return error_set_param(err, ERR_INVALID, "training_file",
+                               "field 'training_file' is missing");
+    if (!store_open(scheduler->options.database_path, false, &store, err))
+        return false;
+    ok = check_file(store, request->training_file, "training_file", err) &&
+         (!request->validation_file ||
+          check_file(store, request->validation_file, "validation_file", err));
+    store_close(store);
+    return ok;
+}
+
+static bool check_model(const struct scheduler *scheduler, struct request *request,
+                        struct error *err)
+{
+    struct model_info info;
+
+    if (!request->model)
+        return error_set_param(err, ERR_INVALID, "model", "field 'model' is missing");
+    return bases_inspect(scheduler->options.models_folder, request->model, &info, err) &&
+           request_fit_base(request, info.max_seq_len, err);
+}
+
+static bool fill_record(const struct request *request, struct job_record *job, struct error *err)
+{
+    struct json *hyper = request_hyper_json(&request->hyper);
+    bool ok;
+
+    *job = (struct job_record){
+        .state = JOB_VALIDATING_FILES, .seed = request->seed, .created_unix_s = clock_unix_s()};
+    (void)snprintf(job->base_model, sizeof(job->base_model), "%s", request->model);
+    (void)snprintf(job->training_file, sizeof(job->training_file), "%s", request->training_file);
+    (void)snprintf(job->validation_file, sizeof(job->validation_file), "%s",
+                   request->validation_file ? request->validation_file : "");
+    (void)snprintf(job->suffix, sizeof(job->suffix), "%s", request->suffix);
+    (void)snprintf(job->device_wanted, sizeof(job->device_wanted), "%s", request->device);
+    (void)snprintf(job->numerics, sizeof(job->numerics), "%s",
+                   request_numerics_name(request->hyper.numerics));
+    ok = file_random_id(job->id, sizeof(job->id), "ftjob-", JOB_ID_DIGITS, err) &&
+         json_print_text(hyper, &job->hyperparameters_json, err) &&
+         (!request->metadata || json_print_text(request->metadata, &job->metadata_json, err));
+    json_free(hyper);
+    return ok;
+}
+
+bool scheduler_submit(struct scheduler *scheduler, const struct json *request, char *ret_id,
+                      size_t id_capacity, struct error *err)
+{
+    struct error own = {0}; /* the checks look into it */
+    struct request read;
+    struct job_record job = {0};
+    bool ok;
+
+    ok = request_read(request, &read, &own) && check_files(scheduler, &read, &own) &&
+         check_model(scheduler, &read, &own) &&
+         devices_check_wanted(scheduler->options.devices, read.device, &own) &&
+         fill_record(&read, &job, &own) &&
+         mailbox_call(scheduler->mailbox, queue_submit, &job, &own);
+    if (ok)
+        (void)snprintf(ret_id, id_capacity, "%s", job.id);
+    else if (err)
+        *err = own;
+    job_record_release(&job);
+    return ok;
+}
+
+bool scheduler_cancel(struct scheduler *scheduler, const char *job_id, struct error *err)
+{
+    char id[STORE_ID_SIZE];
+
+    (void)snprintf(id, sizeof(id), "%s", job_id);
+    if (strcmp(id, job_id) != 0)
+        return error_set(err, ERR_NOT_FOUND, "no job '%.64s'", job_id);
+    if (!mailbox_call(scheduler->mailbox, queue_cancel, id, err))
+        return false;
+    jobfiles_remove_resume(scheduler->options.state_folder, id); /* a worker cleans up again */
+    return true;
+}
+
+/* ---- shown -------------------------------------------------------------------------------------------- */
+
+bool scheduler_list_bases(struct scheduler *scheduler, char ***ret_names, size_t *ret_count,
+                          struct error *err)
+{
+    return bases_list(scheduler->options.models_folder, ret_names, ret_count, err);
+}
+
+struct json *scheduler_base_json(struct scheduler *scheduler, const char *name)
+{
+    return bases_json(scheduler->options.models_folder, name);
+}
+
+struct json *scheduler_devices_json(struct scheduler *scheduler)
+{
+    const struct devices *devices = scheduler->options.devices;
+    struct json *object = json_new_object(), *missing = json_new_array();
+
+    json_add_string(object, "object", "list");
+    json_add(object, "data", queue_slots_json(scheduler->queue));
+    for (size_t i = 0; i < devices->missing_count; i++) {
+        struct json *platform = json_new_object();
+
+        json_add_string(platform, "platform", devices->missing[i].name);
+        json_add_string(platform, "reason", devices->missing[i].reason);
+        json_add(missing, NULL, platform);
+    }
+    json_add(object, "missing", missing);
+    json_add_bool(object, "gpu_active", devices->gpu_active);
+    json_add_bool(object, "has_more", false);
+    return object;
+}
+
+struct json *scheduler_health_json(struct scheduler *scheduler, bool *ret_healthy)
+{
+    struct json *object = json_new_object();
+    struct error err = {0};
+    size_t in_service = queue_slots_in_service(scheduler->queue);
+    bool answers = mailbox_call(scheduler->mailbox, queue_ping, NULL, &err);
+
+    *ret_healthy = answers && in_service > 0;
+    json_add_string(object, "status", *ret_healthy ? "ok" : "failing");
+    json_add_string(object, "database", answers ? "ok" : err.message);
+    json_add_string(object, "durability", "wal, synchronous=full");
+    json_add_int(object, "devices_in_service", (int64_t)in_service);
+    json_add_int(object, "devices", (int64_t)scheduler->queue->slot_count);
+    return object;
+}

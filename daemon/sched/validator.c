@@ -1,0 +1,206 @@
+#include "daemon/sched/validator.h"
+
+#include "daemon/base/json.h"
+#include "daemon/base/log.h"
+#include "daemon/base/size.h"
+#include "daemon/sched/bases.h"
+#include "daemon/sched/datasets.h"
+#include "daemon/sched/jobfiles.h"
+#include "daemon/sched/queue.h"
+#include "daemon/sched/report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOK_AGAIN_MS 5000 /* without news: after a failure that may have passed */
+#define RESUME_KEPT 3      /* as the trainer keeps; one more is being written */
+
+struct validator {
+    pthread_t thread;
+    const struct scheduler_options *options;
+    struct mailbox *mailbox;
+    struct store *store;
+};
+
+/* What one job's validating makes. */
+struct finding {
+    struct dataset_report training, validation;
+    struct jobfiles files;
+    struct notes notes;
+    struct error fault;
+};
+
+static struct json *data_json(const struct dataset_report *report)
+{
+    struct json *object = json_new_object();
+
+    json_add_int(object, "lines", (int64_t)report->line_count);
+    json_add_int(object, "examples", (int64_t)report->example_count);
+    json_add_int(object, "skipped", (int64_t)report->skipped_count);
+    json_add_int(object, "overlong", (int64_t)report->overlong_count);
+    json_add_int(object, "without_target", (int64_t)report->targetless_count);
+    json_add_int(object, "tokens", (int64_t)report->token_count);
+    json_add_int(object, "target_tokens", (int64_t)report->target_count);
+    json_add_int(object, "longest_line", (int64_t)report->longest);
+    return object;
+}
+
+/* Adapter and epoch checkpoints, resume checkpoints with both moments, and their temporaries. */
+static size_t disk_bytes(size_t adapter_bytes, size_t n_epochs)
+{
+    size_t files = n_epochs + 1 + 3 * (RESUME_KEPT + 1), bytes;
+
+    return size_mul(adapter_bytes, files, &bytes) ? bytes : SIZE_MAX;
+}
+
+static struct json *plan_json(const struct validator *validator, const struct job_record *job,
+                              const struct finding *finding)
+{
+    const struct hyperparameters *hyper = &finding->files.job.hyper;
+    struct json *object = json_new_object();
+    size_t adapter_bytes = 0;
+
+    json_add(object, "training_data", data_json(&finding->training));
+    if (job->validation_file[0])
+        json_add(object, "validation_data", data_json(&finding->validation));
+    if (bases_adapter_bytes(validator->options->models_folder, job->base_model, hyper->lora_rank,
+                            &adapter_bytes, NULL))
+        json_add_int(object, "disk_bytes", (int64_t)disk_bytes(adapter_bytes, hyper->n_epochs));
+    return object;
+}
+
+static struct json *lines_of(const struct finding *finding)
+{
+    bool other = strcmp(finding->fault.param, "validation_file") == 0;
+    struct json *lines =
+        report_lines_json(other ? &finding->validation : &finding->training, false);
+
+    if (lines && json_count(lines) > 0)
+        return lines;
+    json_free(lines);
+    return NULL;
+}
+
+static bool hand_in(struct validator *validator, const struct job_record *job, bool accepted,
+                    struct finding *finding, struct error *err)
+{
+    enum data_rules rules = finding->files.job.hyper.data_rules;
+    struct json *warnings = json_new_array();
+    struct json *plan = accepted ? plan_json(validator, job, finding) : NULL;
+    struct json *lines = accepted ? NULL : lines_of(finding);
+    char *warnings_text = NULL, *plan_text = NULL, *lines_text = NULL;
+    struct queue_verdict verdict = {.job_id = job->id, .notes = &finding->notes};
+    bool ok;
+
+    report_warnings(&finding->training, "training_file", rules, warnings, &finding->notes);
+    if (job->validation_file[0])
+        report_warnings(&finding->validation, "validation_file", rules, warnings, &finding->notes);
+    ok = json_print_text(warnings, &warnings_text, err) &&
+         (!plan || json_print_text(plan, &plan_text, err)) &&
+         (!lines || json_print_text(lines, &lines_text, err));
+    if (ok) {
+        verdict.fault = accepted ? NULL : &finding->fault;
+        verdict.lines_json = lines_text;
+        verdict.plan_json = plan_text;
+        verdict.warnings_json = warnings_text;
+        ok = mailbox_call(validator->mailbox, queue_judge, &verdict, err);
+    }
+    free(warnings_text);
+    free(plan_text);
+    free(lines_text);
+    json_free(warnings);
+    json_free(plan);
+    json_free(lines);
+    return ok;
+}
+
+/* False: the verdict could not be kept. */
+static bool judge(struct validator *validator, const struct job_record *job)
+{
+    struct finding *finding = calloc(1, sizeof(*finding));
+    struct error err = {0};
+    bool accepted, kept;
+
+    if (!finding)
+        return false;
+    notes_init(&finding->notes);
+    accepted = jobfiles_find(validator->options, job, &finding->files, &finding->fault) &&
+               train_validate(&finding->files.job, &finding->training, &finding->validation,
+                              &finding->fault);
+    kept = hand_in(validator, job, accepted, finding, &err);
+    if (!kept && (err.code == ERR_CONFLICT || err.code == ERR_UNAVAILABLE))
+        kept = true; /* cancelled meanwhile, or the daemon stops */
+    if (!kept)
+        log_write_for(LOG_LEVEL_ERROR, "job", job->id, "keep the verdict: %s", err.message);
+    notes_release(&finding->notes);
+    free(finding);
+    return kept;
+}
+
+/* One job; false when there is none to do now. */
+static bool work(struct validator *validator)
+{
+    struct job_record *jobs = NULL;
+    struct error err = {0};
+    size_t count = 0;
+    bool done;
+
+    if (!jobs_list_state(validator->store, JOB_VALIDATING_FILES, 1, &jobs, &count, &err)) {
+        log_write(LOG_LEVEL_ERROR, "look for jobs to validate: %s", err.message);
+        return false;
+    }
+    done = count == 1 && judge(validator, &jobs[0]);
+    for (size_t i = 0; i < count; i++)
+        job_record_release(&jobs[i]);
+    free(jobs);
+    return done;
+}
+
+static void *serve(void *context)
+{
+    struct validator *validator = context;
+    uint64_t seen = 0;
+
+    while (mailbox_wait_news(validator->mailbox, &seen, LOOK_AGAIN_MS)) {
+        while (!mailbox_is_stopping(validator->mailbox) && work(validator))
+            ;
+    }
+    return NULL;
+}
+
+bool validator_start(const struct scheduler_options *options, struct mailbox *mailbox,
+                     struct validator **ret_validator, struct error *err)
+{
+    struct validator *validator = calloc(1, sizeof(*validator));
+    int code;
+
+    if (!validator)
+        return error_set(err, ERR_NO_MEMORY, "no memory for the validator");
+    validator->options = options;
+    validator->mailbox = mailbox;
+    if (!store_open(options->database_path, false, &validator->store, err)) {
+        free(validator);
+        return false;
+    }
+    code = pthread_create(&validator->thread, NULL, serve, validator);
+    if (code != 0) {
+        error_set(err, ERR_NO_MEMORY, "start the validator: %s", strerrordesc_np(code));
+        validator_free(validator);
+        return false;
+    }
+    *ret_validator = validator;
+    return true;
+}
+
+pthread_t validator_thread(const struct validator *validator)
+{
+    return validator->thread;
+}
+
+void validator_free(struct validator *validator)
+{
+    if (!validator)
+        return;
+    store_close(validator->store);
+    free(validator);
+}
