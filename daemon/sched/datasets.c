@@ -5,6 +5,7 @@
 #include "daemon/base/json.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/utf8.h"
+#include "daemon/sched/jobfiles.h"
 #include "daemon/sched/report.h"
 #include "daemon/train/dataset.h"
 #include "store/files.h"
@@ -179,7 +180,7 @@ bool upload_finish(struct upload *upload, struct store *store, struct file_recor
     if (!file_writer_commit(writer, NULL, upload->file.sha256, err))
         goto out;
     if (!record(upload, store, report, err)) {
-        (void)file_remove(upload->path, NULL); /* err says what went wrong first */
+        jobfiles_remove(upload->path);
         goto out;
     }
     *ret_file = upload->file;

@@ -1,6 +1,7 @@
 #include "daemon/sched/jobfiles.h"
 
 #include "daemon/base/file.h"
+#include "daemon/base/log.h"
 #include "daemon/sched/bases.h"
 #include "daemon/sched/datasets.h"
 #include "daemon/sched/request.h"
@@ -55,6 +56,14 @@ bool jobfiles_find(const struct scheduler_options *options, const struct job_rec
     return file_make_folder(ret_files->checkpoints, err);
 }
 
+void jobfiles_remove(const char *path)
+{
+    struct error err = {0};
+
+    if (!file_remove(path, &err))
+        log_write(LOG_LEVEL_WARN, "%s", err.message);
+}
+
 void jobfiles_remove_resume(const char *state_folder, const char *job_id)
 {
     char folder[JOBFILES_PATH_BYTES], path[JOBFILES_PATH_BYTES];
@@ -69,7 +78,7 @@ void jobfiles_remove_resume(const char *state_folder, const char *job_id)
     while ((entry = readdir(open_folder)) != NULL) {
         if (strncmp(entry->d_name, RESUME_PREFIX, strlen(RESUME_PREFIX)) == 0 &&
             file_join(path, sizeof(path), folder, entry->d_name, NULL))
-            (void)file_remove(path, NULL); /* a leftover costs space, nothing else */
+            jobfiles_remove(path);
     }
     (void)closedir(open_folder); /* only read */
     (void)rmdir(folder);         /* fails where epoch checkpoints stay */

@@ -26,6 +26,8 @@ struct jobfiles {
 /* The checkpoint folder is made where missing. */
 MUST_CHECK bool jobfiles_find(const struct scheduler_options *options, const struct job_record *job,
                               struct jobfiles *ret_files, struct error *err);
+/* Removes a file nobody needs; one that stays costs space and is logged. */
+void jobfiles_remove(const char *path);
 /* Removes the resume checkpoints of a job that has ended, and its folder if nothing else is in it. */
 void jobfiles_remove_resume(const char *state_folder, const char *job_id);
 

@@ -462,7 +462,7 @@ bool run_job(const struct run_parts *parts, struct job_record *job)
     if (kept && outcome.kind != OUTCOME_STOPPED && outcome.kind != OUTCOME_DEVICE_FAULT)
         jobfiles_remove_resume(parts->queue->options->state_folder, job->id);
     if (kept && outcome.kind == OUTCOME_SUCCEEDED && !outcome.kept)
-        (void)file_remove(run->files.adapter, NULL); /* cancelled at the last moment */
+        jobfiles_remove(run->files.adapter); /* cancelled at the last moment */
     json_free(run->warnings);
     free(run);
     return kept;

@@ -98,13 +98,13 @@ static bool join_before(pthread_t thread, int64_t deadline_ns)
 void scheduler_stop(struct scheduler *scheduler)
 {
     int64_t deadline_ns = clock_monotonic_ns() + STOP_NS;
+    struct error err = {0};
     bool joined = true;
 
     if (!scheduler)
         return;
-    if (scheduler->has_thread)
-        (void)mailbox_call(scheduler->mailbox, queue_stop, NULL,
-                           NULL); /* cannot fail: not closed */
+    if (scheduler->has_thread && !mailbox_call(scheduler->mailbox, queue_stop, NULL, &err))
+        log_write(LOG_LEVEL_ERROR, "stop: %s", err.message);
     if (scheduler->mailbox)
         mailbox_stop_news(scheduler->mailbox);
     for (size_t i = 0; i < scheduler->worker_count; i++)

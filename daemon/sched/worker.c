@@ -18,12 +18,14 @@ static const struct device *device_of(const struct worker *worker)
     return worker->parts.queue->slots[worker->parts.slot].device;
 }
 
-static bool set_service(struct worker *worker, const char *reason)
+static void take_out_of_service(struct worker *worker, const char *reason)
 {
     struct queue_fault fault = {worker->parts.slot, reason};
+    struct error err = {0};
 
-    /* Fails only when the daemon stops, and then it does not matter. */
-    return mailbox_call(worker->parts.queue->mailbox, queue_set_service, &fault, NULL);
+    if (!mailbox_call(worker->parts.queue->mailbox, queue_set_service, &fault, &err))
+        log_write_for(LOG_LEVEL_WARN, "device", device_of(worker)->id, "out of service: %s (%s)",
+                      reason, err.message);
 }
 
 static bool open_device(struct worker *worker)
@@ -40,7 +42,7 @@ static bool open_device(struct worker *worker)
                       device->description.name, device->description.detail, device->thread_count);
         return true;
     }
-    (void)set_service(worker, reason[0] ? reason : "it could not be opened");
+    take_out_of_service(worker, reason[0] ? reason : "it could not be opened");
     return false;
 }
 
