@@ -5,45 +5,24 @@
 #include <stdio.h>
 #include <string.h>
 
-static void fill(struct error *err, enum error_code code, const char *param, const char *format,
-                 va_list args)
+void error_record(struct error *err, enum error_code code, const char *param, const char *format,
+                  ...)
 {
     char message[sizeof(err->message)]; /* the arguments may point into err itself */
     char name[sizeof(err->param)];
-
-    vsnprintf(message, sizeof(message), format, args);
-    snprintf(name, sizeof(name), "%s", param);
-    err->code = code;
-    memcpy(err->message, message, sizeof(message));
-    memcpy(err->param, name, sizeof(name));
-}
-
-bool error_set(struct error *err, enum error_code code, const char *format, ...)
-{
-    va_list args;
-
-    assert(code != ERR_NONE);
-    if (!err)
-        return false;
-    va_start(args, format);
-    fill(err, code, "", format, args);
-    va_end(args);
-    return false;
-}
-
-bool error_set_param(struct error *err, enum error_code code, const char *param, const char *format,
-                     ...)
-{
     va_list args;
 
     assert(code != ERR_NONE);
     assert(param);
     if (!err)
-        return false;
+        return;
     va_start(args, format);
-    fill(err, code, param, format, args);
+    (void)vsnprintf(message, sizeof(message), format, args); /* cut is fine */
     va_end(args);
-    return false;
+    (void)snprintf(name, sizeof(name), "%s", param); /* cut is fine */
+    err->code = code;
+    memcpy(err->message, message, sizeof(message));
+    memcpy(err->param, name, sizeof(name));
 }
 
 void error_wrap(struct error *err, const char *format, ...)

@@ -37,11 +37,17 @@ struct error {
     char message[512];
 };
 
-/* Both return false, so that a failing check reads `return error_set(err, ...)`. err may be NULL. */
-bool error_set(struct error *err, enum error_code code, const char *format, ...)
-    PRINTF_LIKE(3, 4);
-bool error_set_param(struct error *err, enum error_code code, const char *param,
-                     const char *format, ...) PRINTF_LIKE(4, 5);
+/* Both are false, which the compiler sees too, so that a failing check reads
+ * `return error_set(err, ...)`. err may be NULL. */
+#define error_set(err, code, ...) (error_record((err), (code), "", __VA_ARGS__), error_false())
+#define error_set_param(err, code, param, ...) \
+    (error_record((err), (code), (param), __VA_ARGS__), error_false())
+void error_record(struct error *err, enum error_code code, const char *param, const char *format,
+                  ...) PRINTF_LIKE(4, 5);
+static inline bool error_false(void)
+{
+    return false;
+}
 
 /* Puts "text: " before the message; code and param stay. */
 void error_wrap(struct error *err, const char *format, ...) PRINTF_LIKE(2, 3);

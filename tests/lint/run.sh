@@ -82,8 +82,7 @@ else
     skip "cppcheck" "cppcheck is not installed"
 fi
 if command -v clang-tidy >/dev/null; then
-    check "clang-tidy" "$(sources '*.c' | grep -v '^tests/' | xargs -P2 -n8 clang-tidy --quiet 2>/dev/null -- \
-        -std=c17 -D_GNU_SOURCE -I. -DNEEDLED_VERSION='"lint"' $(pkg-config --cflags libcjson openblas) |
+    check "clang-tidy" "$(sources '*.c' | grep -v '^tests/' | xargs -P2 -n8 tests/lint/tidy.sh 2>/dev/null |
         grep -E '(warning|error):' | sort -u)"
 else
     skip "clang-tidy" "clang-tidy is not installed"
