@@ -437,6 +437,23 @@ static void check_hidden(const struct bench *bench, const struct sights *sights)
     free(hidden);
 }
 
+/* How far the values of a row are from whole 8-bit steps, at most. */
+static double distance_from_grid(const struct sight *sight)
+{
+    double largest = 0;
+
+    for (size_t n = 0; n < sight->rows; n++) {
+        const float *row = &sight->values[n * sight->cols];
+        double step = 0;
+
+        for (size_t c = 0; c < sight->cols; c++)
+            step = fmax(step, fabs(row[c]) / 127);
+        for (size_t c = 0; c < sight->cols; c++)
+            largest = fmax(largest, fabs(row[c] / step - rint(row[c] / step)));
+    }
+    return largest;
+}
+
 static void check_whole(struct bench *bench)
 {
     const struct geometry *g = &bench->weights->geometry;
@@ -456,6 +473,7 @@ static void check_whole(struct bench *bench)
     check_hidden(bench, sights);
     compare(bench, rounded ? "final.aq" : "final_norm_out", final->values, final->rows * g->d_model,
             allow(bench, 1, 0.2));
+    assert_true((distance_from_grid(final) < 1e-3) == rounded);
     compare(bench, "logits", logits, count, allow(bench, 1, 0.2));
     for (size_t i = 0; i < count; i++)
         squares += ((double)logits[i] - wanted[i]) * ((double)logits[i] - wanted[i]);
