@@ -4,6 +4,7 @@
 #include "api/server.h"
 #include "daemon/base/buf.h"
 #include "daemon/base/file.h"
+#include "daemon/base/json.h"
 #include "daemon/base/log.h"
 #include "daemon/base/notify.h"
 #include "daemon/config.h"
@@ -67,7 +68,7 @@ static bool start(struct daemon_parts *parts, struct error *err)
 {
     const struct config *config = &parts->config;
 
-    if (!make_folders(config, err) || !take_lock(parts, err) ||
+    if (!json_self_test(err) || !make_folders(config, err) || !take_lock(parts, err) ||
         !file_join(parts->database_path, sizeof(parts->database_path), config->state_dir,
                    "needled.db", err) ||
         !store_open(parts->database_path, true, &parts->store, err))
@@ -124,8 +125,17 @@ static int run(struct daemon_parts *parts, const sigset_t *signals)
             status = EXIT_USAGE;
         goto out;
     }
-    log_write(LOG_LEVEL_INFO, "needled %s: state in '%s', port %d", NEEDLED_VERSION,
-              parts->config.state_dir, server_port(parts->server));
+    log_write(LOG_LEVEL_INFO, "needled %s, cJSON %s, SQLite %s", NEEDLED_VERSION,
+              json_library_version(), store_library_version());
+    for (size_t i = 0; i < parts->devices.count; i++)
+        log_write(LOG_LEVEL_INFO, "%s: %s, %d threads, %s", parts->devices.items[i].id,
+                  parts->devices.items[i].description.name, parts->devices.items[i].thread_count,
+                  parts->devices.items[i].description.detail);
+    for (size_t i = 0; i < parts->devices.missing_count; i++)
+        log_write(LOG_LEVEL_INFO, "%s is not available: %s", parts->devices.missing[i].name,
+                  parts->devices.missing[i].reason);
+    log_write(LOG_LEVEL_INFO, "state in '%s', port %d", parts->config.state_dir,
+              server_port(parts->server));
     notify_send("READY=1\nSTATUS=serving");
     (void)sigwait(signals, &signal_number); /* fails for a bad set only, and ours is fixed */
     log_write(LOG_LEVEL_INFO, "stopping: %s", strsignal(signal_number));

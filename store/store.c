@@ -203,6 +203,9 @@ static bool create(const char *path, struct error *err)
     store_close(store); /* writes the log back and removes it */
     if (!ok)
         return false;
+    if (chmod(temporary, 0600) != 0) /* its log takes over the mode */
+        return error_set(err, ERR_IO, "set the mode of '%s': %s", temporary,
+                         strerrordesc_np(errno));
     if (rename(temporary, path) != 0)
         return error_set(err, ERR_IO, "rename '%s' to '%s': %s", temporary, path,
                          strerrordesc_np(errno));
@@ -262,6 +265,11 @@ void store_close(struct store *store)
         (void)sqlite3_finalize(store->statements[i].statement); /* told at its use */
     (void)sqlite3_close(store->db);                             /* every statement is gone */
     free(store);
+}
+
+const char *store_library_version(void)
+{
+    return sqlite3_libversion();
 }
 
 bool store_ping(struct store *store, struct error *err)
