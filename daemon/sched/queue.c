@@ -194,6 +194,7 @@ static bool accept_job(struct queue *queue, const struct queue_verdict *verdict,
     notes_release(&closing);
     if (!ok)
         return false;
+    log_write_for(LOG_LEVEL_INFO, "job", verdict->job_id, "validating_files -> queued");
     review(queue);
     tell(queue, verdict->job_id);
     return true;
