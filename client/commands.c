@@ -13,13 +13,13 @@
 
 static int refused(const struct http *http)
 {
-    fprintf(stderr, "needlectl: %s\n", http_error(http));
+    (void)fprintf(stderr, "needlectl: %s\n", http_error(http));
     return http_status(http) == 0 ? COMMAND_USAGE : COMMAND_REFUSED;
 }
 
 static int usage(const char *text)
 {
-    fprintf(stderr, "usage: needlectl %s\n", text);
+    (void)fprintf(stderr, "usage: needlectl %s\n", text);
     return COMMAND_USAGE;
 }
 
@@ -249,7 +249,7 @@ int command_fetch(struct http *http, int count, char **arguments)
     if (!resolve_model(http, arguments[1], model, sizeof(model)))
         return refused(http);
     if (model[0] == '\0') {
-        fprintf(stderr, "needlectl: job %s has no model\n", arguments[1]);
+        (void)fprintf(stderr, "needlectl: job %s has no model\n", arguments[1]);
         return COMMAND_REFUSED;
     }
     escaped = http_escape(http, model);

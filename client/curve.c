@@ -52,10 +52,11 @@ void curve_print(FILE *out, const double *values, size_t count)
             line[i] = here ? '*' : ' ';
         }
         line[columns] = '\0';
-        fprintf(out, "%9.4f |%s\n", row == 0 ? low : top, line);
+        (void)fprintf(out, "%9.4f |%s\n", row == 0 ? low : top, line);
     }
-    fprintf(out, "%9s +", "loss");
+    (void)fprintf(out, "%9s +", "loss");
     for (size_t i = 0; i < columns; i++)
         (void)fputc('-', out);
-    fprintf(out, "\n%9s  step 1%*s%zu\n", "", (int)(columns > 6 ? columns - 6 : 1), "", count);
+    (void)fprintf(out, "\n%9s  step 1%*s%zu\n", "", (int)(columns > 6 ? columns - 6 : 1), "",
+                  count);
 }

@@ -44,12 +44,12 @@ static int run(const char *url, int count, char **arguments)
     while (i < command_count && strcmp(arguments[0], commands[i].name) != 0)
         i++;
     if (i == command_count) {
-        fprintf(stderr, "needlectl: no command '%s' (see --help)\n", arguments[0]);
+        (void)fprintf(stderr, "needlectl: no command '%s' (see --help)\n", arguments[0]);
         return COMMAND_USAGE;
     }
     http = http_open(url, getenv("NEEDLED_API_KEY"));
     if (http == NULL)
-        fputs("needlectl: no memory\n", stderr);
+        (void)fputs("needlectl: no memory\n", stderr);
     else
         status = commands[i].run(http, count, arguments);
     http_close(http);

@@ -57,7 +57,7 @@ static void keep_loss(struct watch *watch, double loss)
 static void clear_bar(struct watch *watch)
 {
     if (watch->bar_shown)
-        fputs("\r\033[K", stdout);
+        (void)fputs("\r\033[K", stdout);
     watch->bar_shown = false;
 }
 
@@ -138,7 +138,7 @@ static enum watch_status closing_status(struct http *http, const char *job_id)
 
     (void)snprintf(path, sizeof(path), "/v1/fine_tuning/jobs/%s", job_id);
     if (!http_call(http, path, NULL, &job)) {
-        fprintf(stderr, "needlectl: %s\n", http_error(http));
+        (void)fprintf(stderr, "needlectl: %s\n", http_error(http));
         return WATCH_LOST;
     }
     state = cJSON_GetObjectItemCaseSensitive(job, "status");
@@ -158,8 +158,8 @@ static enum watch_status closing_status(struct http *http, const char *job_id)
         const cJSON *error = cJSON_GetObjectItemCaseSensitive(job, "error");
         const cJSON *message = cJSON_GetObjectItemCaseSensitive(error, "message");
 
-        fprintf(stderr, "failed: %s\n",
-                cJSON_IsString(message) ? message->valuestring : "(no reason given)");
+        (void)fprintf(stderr, "failed: %s\n",
+                      cJSON_IsString(message) ? message->valuestring : "(no reason given)");
     }
     cJSON_Delete(job);
     return status;
@@ -191,8 +191,8 @@ enum watch_status watch_job(struct http *http, const char *job_id, bool show_cur
     if (watch.ended || http_status(http) == 204)
         status = closing_status(http, job_id);
     else
-        fprintf(stderr, "needlectl: %s; the job goes on: needlectl watch %s\n", http_error(http),
-                job_id);
+        (void)fprintf(stderr, "needlectl: %s; the job goes on: needlectl watch %s\n",
+                      http_error(http), job_id);
     if (show_curve && status == WATCH_SUCCEEDED)
         curve_print(stdout, watch.losses, watch.loss_count);
     free(watch.losses);
