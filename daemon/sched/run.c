@@ -392,18 +392,19 @@ static enum outcome_kind judge_failure(const struct run *run, struct error *faul
 }
 
 /* Until the outcome is kept; a full disk is waited for. False: the daemon stops. */
-static bool hand_in(struct run *run, struct queue_outcome *outcome)
+static bool hand_in(const struct run_parts *parts, struct queue_outcome *outcome)
 {
-    struct mailbox *mailbox = run->parts->queue->mailbox;
+    struct mailbox *mailbox = parts->queue->mailbox;
     uint64_t seen = 0;
 
-    recorder_drain(run->parts->recorder);
+    recorder_drain(parts->recorder);
     for (;;) {
         struct error err = {0};
 
         if (mailbox_call(mailbox, queue_end, outcome, &err))
             return true;
-        log_failure(run, "keep the job's end", &err);
+        log_write_for(LOG_LEVEL_ERROR, "job", outcome->job_id, "keep the job's end: %s",
+                      err.message);
         if (err.code == ERR_UNAVAILABLE || !mailbox_wait_news(mailbox, &seen, TRY_AGAIN_MS))
             return false;
     }
@@ -434,23 +435,31 @@ static enum outcome_kind train(struct run *run, struct train_result *ret_result,
     return OUTCOME_CANCELLED;
 }
 
+static void release(struct run *run)
+{
+    json_free(run->warnings);
+    free(run);
+}
+
 bool run_job(const struct run_parts *parts, struct job_record *job)
 {
     struct run *run = calloc(1, sizeof(*run));
     struct train_result result = {.final_valid_loss = NAN};
     struct error fault = {0};
     struct model_record models[2];
-    struct queue_outcome outcome = {.slot = parts->slot, .job_id = job->id};
+    struct queue_outcome outcome = {.slot = parts->slot, .job_id = job->id, .fault = &fault};
     bool kept;
 
-    if (!run)
-        return false;
+    if (!run) { /* only the outcome is left to say */
+        error_set(&fault, ERR_NO_MEMORY, "no memory for a run");
+        outcome.kind = OUTCOME_FAILED;
+        return hand_in(parts, &outcome);
+    }
     run->parts = parts;
     run->slot = &parts->queue->slots[parts->slot];
     run->job = job;
     recorder_begin(parts->recorder, job->id, &run->slot->stop);
     outcome.kind = train(run, &result, &fault);
-    outcome.fault = &fault;
     outcome.steps = (int64_t)result.steps;
     outcome.trained_tokens = (int64_t)result.trained_tokens;
     if (outcome.kind == OUTCOME_SUCCEEDED) {
@@ -458,12 +467,11 @@ bool run_job(const struct run_parts *parts, struct job_record *job)
         outcome.models = models;
         outcome.checkpoint = run->has_last ? &run->last : NULL;
     }
-    kept = hand_in(run, &outcome);
+    kept = hand_in(parts, &outcome);
     if (kept && outcome.kind != OUTCOME_STOPPED && outcome.kind != OUTCOME_DEVICE_FAULT)
         jobfiles_remove_resume(parts->queue->options->state_folder, job->id);
     if (kept && outcome.kind == OUTCOME_SUCCEEDED && !outcome.kept)
         jobfiles_remove(run->files.adapter); /* cancelled at the last moment */
-    json_free(run->warnings);
-    free(run);
+    release(run);
     return kept;
 }
