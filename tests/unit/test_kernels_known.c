@@ -370,9 +370,11 @@ static void check_adamw(struct backend *be)
 {
     /* The first step from zero moments: m = 0.1 h, v = 0.001 h^2, the corrected direction is the
      * sign of h, so p moves by lr (1 + decay p). */
-    const float p[] = {1, -2, 0.5f}, g[] = {3, -0.5f, 200}, zero[3] = {0};
-    const float p_after[] = {0.989f, -1.988f, 0.4895f};
-    const float m_after[] = {0.15f, -0.025f, 10}, v_after[] = {0.00225f, 6.25e-5f, 10};
+    const float p[] = {1, -2, 0.5f, 0}, g[] = {3, -0.5f, 200, 2e-7f}, zero[4] = {0};
+    const float p_after[] = {0.989f, -1.988f, 0.4895f,
+                             -0.01f / 1.1f}; /* the last: epsilon counts */
+    const float m_after[] = {0.15f, -0.025f, 10, 1e-8f};
+    const float v_after[] = {0.00225f, 6.25e-5f, 10, 1e-17f};
     const struct adamw step = {.learning_rate = 0.01f,
                                .beta1 = 0.9,
                                .beta2 = 0.999,
@@ -381,13 +383,13 @@ static void check_adamw(struct backend *be)
                                .correction1 = 0.1f,
                                .correction2 = 0.001f,
                                .gradient_divisor = 2};
-    float *const p_at = upload_floats(be, p, 3), *const m_at = upload_floats(be, zero, 3);
-    float *const v_at = upload_floats(be, zero, 3), *const g_at = upload_floats(be, g, 3);
+    float *const p_at = upload_floats(be, p, 4), *const m_at = upload_floats(be, zero, 4);
+    float *const v_at = upload_floats(be, zero, 4), *const g_at = upload_floats(be, g, 4);
 
-    backend_adamw(be, p_at, m_at, v_at, g_at, &step, 3);
-    expect_floats(be, "p", p_at, p_after, 3, 2e-7); /* two roundings at 1 to 2 */
-    expect_floats(be, "m", m_at, m_after, 3, 1e-6);
-    expect_floats(be, "v", v_at, v_after, 3, 1e-6);
+    backend_adamw(be, p_at, m_at, v_at, g_at, &step, 4);
+    expect_floats(be, "p", p_at, p_after, 4, 2e-7); /* two roundings at 1 to 2 */
+    expect_floats(be, "m", m_at, m_after, 4, 1e-6);
+    expect_floats(be, "v", v_at, v_after, 4, 1e-6);
     backend_free(be, p_at);
     backend_free(be, m_at);
     backend_free(be, v_at);
@@ -398,6 +400,28 @@ static void the_first_optimiser_step_moves_by_the_learning_rate(void **state)
 {
     (void)state;
     each_backend(check_adamw);
+}
+
+static void check_flat(struct backend *be)
+{
+    static const float x[] = {3, -4, 12}, y[] = {1, 1, 1}, scaled[] = {-5, 9, -23};
+    static const float squares[] = {169};
+    float *const x_at = upload_floats(be, x, 3), *const y_at = upload_floats(be, y, 3);
+    float *const sum_at = upload_floats(be, y, 1);
+
+    backend_add_scaled(be, y_at, x_at, -2, 3);
+    expect_floats(be, "y - 2 x", y_at, scaled, 3, 0);
+    backend_sum_squares(be, sum_at, x_at, 3);
+    expect_floats(be, "sum of squares", sum_at, squares, 1, 0);
+    backend_free(be, x_at);
+    backend_free(be, y_at);
+    backend_free(be, sum_at);
+}
+
+static void flat_sums_of_small_integers_are_exact(void **state)
+{
+    (void)state;
+    each_backend(check_flat);
 }
 
 static void check_mix(struct backend *be)
@@ -482,6 +506,7 @@ int main(void)
         cmocka_unit_test(targets_of_one_row_count_as_if_each_stood_alone),
         cmocka_unit_test(the_first_of_equal_logits_is_the_hit),
         cmocka_unit_test(the_first_optimiser_step_moves_by_the_learning_rate),
+        cmocka_unit_test(flat_sums_of_small_integers_are_exact),
         cmocka_unit_test(the_mix_of_lanes_is_doubly_stochastic),
         cmocka_unit_test(gradients_that_are_not_wanted_may_be_left_out),
     };

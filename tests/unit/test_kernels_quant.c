@@ -239,12 +239,137 @@ static void columns_are_rounded_as_the_rows_of_the_transpose(void **state)
     each_backend(check_columns);
 }
 
+/* ---- written out again -------------------------------------------------------------------------- */
+
+static float in_8_bits(float x, float scale, float scaled)
+{
+    const float q = fminf(fmaxf(nearbyintf(scaled), -128.0f), 127.0f) * scale;
+
+    return x + (q - x);
+}
+
+/* Enough rows that each way of computing it nearly right shows at least once. */
+static void check_many_rows(struct backend *be)
+{
+    enum { ROWS = 4000, COLS = 19 };
+    float *x = calloc(ROWS * COLS, sizeof(*x)), *y = calloc(ROWS * COLS, sizeof(*y));
+    uint64_t random = 11;
+    size_t divided = 0;
+
+    for (size_t i = 0; i < ROWS * COLS; i++) { /* the largest; plain values; edges of steps */
+        const float step = fabsf(x[i / COLS * COLS]) * (1.0f / 127.0f);
+
+        x[i] = i % COLS == 0 ? (float)(1 + fabs(op_normal(&random)))
+               : i % 2       ? (float)(op_normal(&random) / 8)
+                             : ((float)(op_random(&random) % 126) + 0.5f) * step;
+    }
+    float *x_at = to_device(be, x, ROWS * COLS), *y_at = to_device(be, NULL, ROWS * COLS);
+    backend_round_a8(be, y_at, x_at, ROWS, COLS);
+    backend_download(be, y, y_at, ROWS * COLS * sizeof(*y));
+    for (size_t row = 0; row < ROWS; row++) {
+        float largest = 0;
+
+        for (size_t c = 0; c < COLS; c++)
+            largest = fmaxf(largest, fabsf(x[row * COLS + c]));
+        const float scale = largest * (1.0f / 127.0f), inverse = 1.0f / scale;
+        for (size_t c = 0; c < COLS; c++) {
+            const float value = x[row * COLS + c];
+            const float expected = in_8_bits(value, scale, value * inverse);
+
+            divided += in_8_bits(value, scale, value / scale) != expected;
+            if (y[row * COLS + c] != expected)
+                fail_msg("%s: row %zu, column %zu: %.9g of %.9g, expected %.9g",
+                         backend_name(be->kind), row, c, y[row * COLS + c], value, expected);
+        }
+    }
+    assert_true(divided > 0); /* x / s for x (1 / s) would have been seen */
+    backend_free(be, x_at);
+    backend_free(be, y_at);
+    free(x);
+    free(y);
+}
+
+static void rows_of_8_bits_multiply_by_the_reciprocal(void **state)
+{
+    (void)state;
+    each_backend(check_many_rows);
+}
+
+/* With groups of one the norm is |w| and the code's sign that of w: every step shows. */
+static void check_single_norms(struct backend *be)
+{
+    static const float halves[][2] = {
+        /* |w|, the nearest float16 */
+        {1, 1},
+        {2049, 2048},                 /* a tie goes to the even one, below */
+        {2051, 2052},                 /* and above */
+        {65504, 65504},               /* the largest */
+        {65519.996f, 65504},          /* still nearer to it */
+        {65520, INFINITY},            /* halfway to what would come next */
+        {0x1p-14f, 0x1p-14f},         /* the smallest normal one */
+        {0x1.004p-14f, 0x1.004p-14f}, /* its neighbour */
+        {0x1.008p-15f, 0x1.008p-15f}, /* a subnormal one */
+        {0x1.006p-15f, 0x1.008p-15f}, /* rounded to it: steps of 2^-24 */
+        {0x1.8p-24f, 0x1p-23f},       /* a tie, to even */
+        {0x1p-25f, 0},                /* a tie, to even: nothing */
+        {0x1.000002p-25f, 0x1p-24f},  /* just above */
+    };
+    static const float values[] = {-2, -0.3f, 0.3f, 2}; /* the nearest to 1 is 0.3 */
+    float w[COUNT_OF(halves)];
+    size_t unsummed = 0;
+
+    for (size_t i = 0; i < COUNT_OF(w); i++)
+        w[i] = i % 2 ? -halves[i][0] : halves[i][0];
+    struct code_result r = run_code(be, w, COUNT_OF(w), 1, values, 4, 1, false);
+    for (size_t i = 0; i < COUNT_OF(w); i++) {
+        const float q = values[w[i] < 0 ? 1 : 2] * halves[i][1], expected = w[i] + (q - w[i]);
+
+        if (r.norm[i] != halves[i][1])
+            fail_msg("%s: norm %.9g became %.9g, expected %.9g", backend_name(be->kind),
+                     halves[i][0], r.norm[i], halves[i][1]);
+        assert_int_equal(r.index[i], w[i] < 0 ? 1 : 2);
+        if (r.y[i] != expected)
+            fail_msg("%s: %.9g became %.9g, expected %.9g", backend_name(be->kind), w[i], r.y[i],
+                     expected);
+        unsummed += q != expected;
+    }
+    assert_true(unsummed > 0); /* q for w + (q - w) would have been seen */
+    release_code(&r);
+}
+
+static void norms_are_rounded_to_float16_half_to_even(void **state)
+{
+    (void)state;
+    each_backend(check_single_norms);
+}
+
+static void check_ties(struct backend *be)
+{
+    static const float values[] = {-3, -1, 1, 3}, w[32] = {0}; /* 0 lies midway between -1 and 1 */
+    struct code_result r = run_code(be, w, 1, 32, values, 4, 32, false);
+
+    for (size_t i = 0; i < 32; i++) {
+        assert_int_equal(r.index[i], 1);
+        assert_true(r.y[i] == 0);
+    }
+    release_code(&r);
+}
+
+static void a_value_midway_takes_the_lower_code(void **state)
+{
+    (void)state;
+    each_backend(check_ties);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_8_bits_are_bit_equal_to_the_reference),
         cmocka_unit_test(codes_indices_and_norms_are_those_of_the_reference),
         cmocka_unit_test(heads_shorter_than_a_group_are_padded),
+        cmocka_unit_test(rows_of_8_bits_multiply_by_the_reciprocal),
+        cmocka_unit_test(norms_are_rounded_to_float16_half_to_even),
+        cmocka_unit_test(a_value_midway_takes_the_lower_code),
         cmocka_unit_test(columns_are_rounded_as_the_rows_of_the_transpose),
     };
 
