@@ -91,6 +91,8 @@ void training_init(struct training *training, const char *base_folder, const cha
     *training = (struct training){.scratch = scratch_new()};
     snprintf(training->adapter_path, sizeof(training->adapter_path), "%s",
              scratch_path(training->scratch, "adapter.safetensors"));
+    snprintf(training->data_path, sizeof(training->data_path), "%s",
+             scratch_path(training->scratch, "data.jsonl"));
     snprintf(training->checkpoint_folder, sizeof(training->checkpoint_folder), "%s",
              scratch_path(training->scratch, "checkpoints"));
     if (!file_make_folder(training->checkpoint_folder, &err))

@@ -13,11 +13,12 @@
 #include "tests/support/test.h"
 
 #define TRAINING_STEPS_MAX 4096
-#define TRAINING_EPOCHS_MAX 64
+#define TRAINING_EPOCHS_MAX 256
 
 struct training {
     char *scratch;
     char adapter_path[256], checkpoint_folder[256];
+    char data_path[256]; /* for a data set the test writes itself */
     struct train_job job;
     struct train_hooks hooks;
     atomic_bool stop;

@@ -1,0 +1,582 @@
+/*
+ * Proves that a run may be stopped anywhere, by any op, and goes on to the very bytes and events of an
+ * unbroken one; that cancelling, faults and short memory leave nothing behind; and that thousands of
+ * steps take no more memory than the first.
+ */
+#include "daemon/base/file.h"
+#include "kernels/table.h"
+#include "tests/support/scratch.h"
+#include "tests/support/training.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <math.h>
+#include <unistd.h>
+
+#define MINI FIXTURES "needle3/mini"
+#define LINE_COUNT 17
+
+/* ---- a backend that counts some ops and acts at one of them ----------------------------------- */
+
+enum watched { FORWARD, BACKWARD, COMPARED, SUMMED, STEPPED, ALLOCATED, WATCHED_COUNT };
+
+static struct {
+    const struct backend_table *inner;
+    size_t counts[WATCHED_COUNT];
+    enum watched kind;
+    size_t at; /* 0: never */
+    atomic_bool *stop;
+    bool fault; /* break the device instead of asking to stop */
+} watch;
+
+static bool is_due(enum watched kind)
+{
+    return ++watch.counts[kind] == watch.at && watch.kind == kind;
+}
+
+static void count(struct backend *be, enum watched kind)
+{
+    if (!is_due(kind))
+        return;
+    if (watch.fault)
+        backend_set_fault(be, BACKEND_FAULT, "the device fell off");
+    else
+        atomic_store(watch.stop, true);
+}
+
+static void watched_attention_forward(struct backend *be, float *o, float *lse, const float *q,
+                                      const float *k, const float *v, const struct attention *shape,
+                                      const struct tree *tree)
+{
+    count(be, FORWARD);
+    watch.inner->attention_forward(be, o, lse, q, k, v, shape, tree);
+}
+
+static void watched_attention_backward(struct backend *be, float *dq, float *dk, float *dv,
+                                       const float *dout, const float *o, const float *lse,
+                                       const float *q, const float *k, const float *v,
+                                       const struct attention *shape, const struct tree *tree)
+{
+    count(be, BACKWARD);
+    watch.inner->attention_backward(be, dq, dk, dv, dout, o, lse, q, k, v, shape, tree);
+}
+
+static void watched_cross_entropy(struct backend *be, float *loss, float *hit, float *dx,
+                                  float *dtable, const float *x, const float *table,
+                                  const int32_t *row, const uint32_t *label, const float *weight,
+                                  float gradient_scale, size_t targets, size_t N, size_t vocab,
+                                  size_t D)
+{
+    count(be, COMPARED);
+    watch.inner->cross_entropy(be, loss, hit, dx, dtable, x, table, row, label, weight,
+                               gradient_scale, targets, N, vocab, D);
+}
+
+static void watched_sum_squares(struct backend *be, float *sum, const float *x, size_t size)
+{
+    count(be, SUMMED);
+    watch.inner->sum_squares(be, sum, x, size);
+}
+
+static void watched_adamw(struct backend *be, float *p, float *m, float *v, const float *g,
+                          const struct adamw *step, size_t size)
+{
+    count(be, STEPPED);
+    watch.inner->adamw(be, p, m, v, g, step, size);
+}
+
+static void *watched_alloc(struct backend *be, size_t size_bytes)
+{
+    return is_due(ALLOCATED) ? NULL : watch.inner->alloc(be, size_bytes);
+}
+
+static struct backend *open_watched(void)
+{
+    static struct backend_table table;
+    struct backend *be = training_backend(BACKEND_CPU);
+
+    memset(&watch, 0, sizeof(watch));
+    watch.inner = be->table;
+    table = *be->table;
+    table.attention_forward = watched_attention_forward;
+    table.attention_backward = watched_attention_backward;
+    table.cross_entropy = watched_cross_entropy;
+    table.sum_squares = watched_sum_squares;
+    table.adamw = watched_adamw;
+    table.alloc = watched_alloc;
+    be->table = &table;
+    return be;
+}
+
+static void watch_for(enum watched kind, size_t at, bool fault, atomic_bool *stop)
+{
+    memset(watch.counts, 0, sizeof(watch.counts));
+    watch.kind = kind;
+    watch.at = at;
+    watch.fault = fault;
+    watch.stop = stop;
+}
+
+/* ---- jobs -------------------------------------------------------------------------------------- */
+
+static struct training unbroken, stopped;
+
+/* Short lines: what is tested is the order of things. */
+static const char *write_lines(const struct training *training)
+{
+    char text[LINE_COUNT * 96];
+    int size = 0;
+
+    for (int i = 0; i < LINE_COUNT; i++)
+        size += snprintf(text + size, sizeof(text) - (size_t)size,
+                         "{\"query\":\"%c%d\",\"tools\":[],\"answers\":[]}\n", 'a' + i, i * i);
+    scratch_write(training->data_path, text, (size_t)size);
+    return training->data_path;
+}
+
+/* 14 lines in two batches, 3 held out in one, two epochs: four steps. */
+static void init_job(struct training *training)
+{
+    training_init(training, MINI, NULL);
+    training->job.training_path = write_lines(training);
+    training->job.hyper.n_epochs = 2;
+    training->job.hyper.batch_size = 8;
+    training->job.hyper.lora_rank = 2;
+    training->job.hyper.lora_alpha = 4;
+    training->job.hyper.learning_rate = 3e-3;
+    training->job.hyper.max_len = 512;
+    training->job.hyper.val_split = 0.2;
+    training->keep = true;
+}
+
+static void check_same_events(const struct training *a, const struct training *b)
+{
+    assert_int_equal(a->step_count, b->step_count);
+    for (size_t i = 0; i < a->step_count; i++) {
+        struct train_step x = a->steps[i], y = b->steps[i];
+
+        x.tokens_per_second = y.tokens_per_second = 0;
+        assert_int_equal(x.step, i + 1);
+        assert_memory_equal(&x, &y, sizeof(x));
+    }
+    assert_int_equal(a->epoch_count, b->epoch_count);
+    assert_int_equal(a->epoch_file_count, b->epoch_file_count);
+    for (size_t i = 0; i < a->epoch_count; i++) {
+        assert_int_equal(a->epochs[i].epoch, i + 1);
+        assert_int_equal(a->epochs[i].step, b->epochs[i].step);
+        assert_true(a->epochs[i].full_valid_loss == b->epochs[i].full_valid_loss);
+        assert_true(a->epochs[i].full_valid_mean_token_accuracy ==
+                    b->epochs[i].full_valid_mean_token_accuracy);
+        assert_true(a->epochs[i].train_loss == b->epochs[i].train_loss);
+        assert_int_equal(a->epochs[i].checkpoint_size_bytes, b->epochs[i].checkpoint_size_bytes);
+    }
+}
+
+static void check_same_result(const struct training *a, const struct training *b)
+{
+    char path_a[320], path_b[320];
+
+    assert_int_equal(a->result.end, TRAIN_DONE);
+    assert_int_equal(b->result.end, TRAIN_DONE);
+    assert_true(training_same_bytes(a->adapter_path, b->adapter_path));
+    snprintf(path_a, sizeof(path_a), "%s/epoch-2.safetensors", a->checkpoint_folder);
+    snprintf(path_b, sizeof(path_b), "%s/epoch-2.safetensors", b->checkpoint_folder);
+    assert_true(training_same_bytes(path_a, path_b));
+    assert_int_equal(a->result.steps, b->result.steps);
+    assert_int_equal(a->result.trained_tokens, b->result.trained_tokens);
+    assert_true(a->result.final_loss == b->result.final_loss);
+    assert_true(a->result.final_valid_loss == b->result.final_valid_loss);
+}
+
+/* Runs on, without another stop, until the job is done. */
+static void run_on(struct training *training, struct backend *be)
+{
+    watch_for(FORWARD, 0, false, NULL);
+    atomic_store(&training->stop, false);
+    training->after_step = NULL;
+    training->after_epoch = NULL;
+    training->after_checkpoint = NULL;
+    training_run(training, be);
+}
+
+static size_t count_resume_files(const struct training *training)
+{
+    DIR *folder = opendir(training->checkpoint_folder);
+    size_t files = 0;
+
+    assert_non_null(folder);
+    for (const struct dirent *entry; (entry = readdir(folder));)
+        files += strncmp(entry->d_name, "resume-", 7) == 0 && !strstr(entry->d_name, ".sha256");
+    (void)closedir(folder);
+    return files;
+}
+
+/* ---- stopping ---------------------------------------------------------------------------------- */
+
+static void a_stop_at_any_op_goes_on_to_the_same_bytes(void **state)
+{
+    (void)state;
+    struct backend *be = open_watched();
+    size_t counts[WATCHED_COUNT], mid_step = 0, mid_validation = 0;
+
+    init_job(&unbroken);
+    training_run(&unbroken, be);
+    memcpy(counts, watch.counts, sizeof(counts));
+    assert_int_equal(unbroken.step_count, 4);
+    assert_int_equal(unbroken.epoch_count, 2);
+    assert_int_equal(unbroken.checkpoint_count, 0); /* the run was too short for one */
+    assert_int_equal(counts[STEPPED], 4);
+
+    for (enum watched kind = FORWARD; kind <= STEPPED; kind++) {
+        for (size_t at = 1; at <= counts[kind]; at++) {
+            init_job(&stopped);
+            watch_for(kind, at, false, &stopped.stop);
+            training_run(&stopped, be);
+            if (stopped.result.end == TRAIN_STOPPED) {
+                const size_t steps = stopped.step_count, epochs = stopped.epoch_count;
+
+                assert_int_equal(stopped.keep_asked, 1);
+                assert_int_equal(stopped.checkpoint_count, steps > 0);
+                assert_int_equal(stopped.result.steps, steps);
+                mid_validation += kind == FORWARD && steps == 2 * (epochs + 1);
+                mid_step += kind == BACKWARD && steps == (at - 1) / 3; /* of three layers */
+                run_on(&stopped, be);
+                assert_int_equal(stopped.plan.first_step, steps);
+            }
+            check_same_events(&unbroken, &stopped);
+            check_same_result(&unbroken, &stopped);
+            assert_int_equal(stopped.warning_count, 0);
+            training_release(&stopped);
+        }
+    }
+    /* A stop in the last layer of a pass is seen after it. */
+    assert_int_equal(mid_step, 4 * 2);
+    assert_int_equal(mid_validation, 2 * 2);
+    training_release(&unbroken);
+    backend_close(be);
+}
+
+static void stop_at_step(struct training *training, const struct train_step *step)
+{
+    (void)step;
+    atomic_store(&training->stop, true);
+}
+static void stop_at_epoch(struct training *training, const struct train_epoch *epoch)
+{
+    (void)epoch;
+    atomic_store(&training->stop, true);
+}
+static void stop_at_checkpoint(struct training *training, size_t step, const char *path)
+{
+    (void)step;
+    (void)path;
+    atomic_store(&training->stop, true);
+}
+
+static void a_stop_at_every_event_goes_on_to_the_same_bytes(void **state)
+{
+    (void)state;
+    struct backend *be = open_watched();
+
+    init_job(&unbroken);
+    training_run(&unbroken, be);
+    for (int with_checkpoints = 0; with_checkpoints < 2; with_checkpoints++) {
+        size_t stops = 0;
+
+        init_job(&stopped);
+        stopped.job.checkpoint_interval_steps = with_checkpoints ? 1 : 0;
+        stopped.after_step = stop_at_step;
+        stopped.after_epoch = stop_at_epoch;
+        stopped.after_checkpoint = stop_at_checkpoint;
+        do {
+            atomic_store(&stopped.stop, false);
+            training_run(&stopped, be);
+            stops += stopped.result.end == TRAIN_STOPPED;
+            assert_true(stops < 20);
+        } while (stopped.result.end == TRAIN_STOPPED);
+        assert_int_equal(stops, 5); /* four steps and the first epoch; the second ends the run */
+        check_same_events(&unbroken, &stopped);
+        check_same_result(&unbroken, &stopped);
+        assert_true(count_resume_files(&stopped) <= 3);
+        training_release(&stopped);
+    }
+    training_release(&unbroken);
+    backend_close(be);
+}
+
+static void a_stop_before_the_first_step_starts_anew(void **state)
+{
+    (void)state;
+    struct backend *be = open_watched();
+
+    init_job(&unbroken);
+    training_run(&unbroken, be);
+    init_job(&stopped);
+    atomic_store(&stopped.stop, true);
+    training_run(&stopped, be);
+    assert_int_equal(stopped.result.end, TRAIN_STOPPED);
+    assert_int_equal(stopped.step_count, 0);
+    assert_int_equal(count_resume_files(&stopped), 0);
+    run_on(&stopped, be);
+    assert_int_equal(stopped.plan.first_step, 0);
+    check_same_events(&unbroken, &stopped);
+    check_same_result(&unbroken, &stopped);
+    training_release(&unbroken);
+    training_release(&stopped);
+    backend_close(be);
+}
+
+static void cancelling_keeps_nothing_and_says_so(void **state)
+{
+    (void)state;
+    struct backend *be = open_watched();
+
+    init_job(&stopped);
+    stopped.keep = false;
+    watch_for(BACKWARD, 5, false, &stopped.stop);
+    training_run(&stopped, be);
+    assert_int_equal(stopped.result.end, TRAIN_CANCELLED);
+    assert_int_equal(stopped.keep_asked, 1);
+    assert_int_equal(stopped.step_count, 1);
+    assert_int_equal(count_resume_files(&stopped), 0);
+    assert_int_not_equal(access(stopped.adapter_path, F_OK), 0);
+    training_release(&stopped);
+    backend_close(be);
+}
+
+/* ---- going on after worse things --------------------------------------------------------------- */
+
+/* The daemon died: only what a checkpoint said is there, and the steps after it are made again. */
+static void a_run_that_broke_off_goes_on_from_its_last_checkpoint(void **state)
+{
+    (void)state;
+    struct backend *be = open_watched();
+    struct error err = {0};
+
+    init_job(&unbroken);
+    training_run(&unbroken, be);
+    init_job(&stopped);
+    stopped.job.checkpoint_interval_steps = 2;
+    watch_for(BACKWARD, 3 * 3 + 2, true, NULL); /* in the fourth step */
+    assert_false(training_try(&stopped, be, &err));
+    assert_int_equal(err.code, ERR_DEVICE);
+    assert_non_null(strstr(err.message, "fell off"));
+    assert_int_equal(stopped.step_count, 3);
+    be->table = watch.inner;
+    backend_close(be);
+
+    be = open_watched();
+    stopped.step_count = 2;
+    stopped.epoch_count = 0; /* the checkpoint of step 2 was written before its epoch was told */
+    stopped.epoch_file_count = 0;
+    run_on(&stopped, be);
+    assert_int_equal(stopped.plan.first_step, 2);
+    check_same_events(&unbroken, &stopped);
+    check_same_result(&unbroken, &stopped);
+    training_release(&unbroken);
+    training_release(&stopped);
+    backend_close(be);
+}
+
+static void damage_last_byte(const char *path)
+{
+    const int descriptor = open(path, O_RDWR);
+    unsigned char byte;
+
+    assert_true(descriptor >= 0);
+    const off_t last = lseek(descriptor, -1, SEEK_END);
+    assert_int_equal(pread(descriptor, &byte, 1, last), 1);
+    byte ^= 0x40;
+    assert_int_equal(pwrite(descriptor, &byte, 1, last), 1);
+    assert_int_equal(close(descriptor), 0);
+}
+
+static void stop_and_damage_third(struct training *training, size_t step, const char *path)
+{
+    if (step != 3)
+        return;
+    atomic_store(&training->stop, true);
+    damage_last_byte(path);
+}
+
+static void a_damaged_checkpoint_gives_way_to_the_one_before_with_a_warning(void **state)
+{
+    (void)state;
+    struct backend *be = open_watched();
+
+    init_job(&unbroken);
+    training_run(&unbroken, be);
+    init_job(&stopped);
+    stopped.job.checkpoint_interval_steps = 1;
+    stopped.after_checkpoint = stop_and_damage_third;
+    training_run(&stopped, be);
+    assert_int_equal(stopped.step_count, 3);
+    stopped.step_count = 2; /* the third step is made again */
+    run_on(&stopped, be);
+    assert_int_equal(stopped.plan.first_step, 2);
+    assert_int_equal(stopped.warning_count, 1);
+    assert_non_null(strstr(stopped.last_warning, "step 3"));
+    check_same_result(&unbroken, &stopped);
+    training_release(&unbroken);
+    training_release(&stopped);
+    backend_close(be);
+}
+
+static void another_jobs_checkpoints_are_not_taken(void **state)
+{
+    (void)state;
+    struct backend *be = open_watched();
+
+    init_job(&stopped);
+    stopped.after_step = stop_at_step;
+    training_run(&stopped, be);
+    assert_int_equal(count_resume_files(&stopped), 1);
+    stopped.job.hyper.seed = 7;
+    stopped.step_count = 0;
+    run_on(&stopped, be);
+    assert_int_equal(stopped.plan.first_step, 0);
+    assert_int_equal(stopped.warning_count, 1);
+    assert_int_equal(stopped.step_count, 4);
+    training_release(&stopped);
+    backend_close(be);
+}
+
+static void remove_folder(struct training *training, const struct train_step *step)
+{
+    if (step->step == 1)
+        assert_int_equal(rmdir(training->checkpoint_folder), 0);
+}
+
+static void a_checkpoint_that_cannot_be_written_is_a_warning_not_the_end(void **state)
+{
+    (void)state;
+    struct backend *be = open_watched();
+
+    init_job(&stopped);
+    stopped.job.hyper.n_epochs = 1;
+    stopped.job.checkpoint_interval_steps = 1;
+    stopped.after_step = remove_folder;
+    training_run(&stopped, be);
+    assert_int_equal(stopped.result.end, TRAIN_DONE);
+    assert_int_equal(stopped.checkpoint_count, 0);
+    assert_true(stopped.warning_count >= 1);
+    assert_non_null(strstr(stopped.last_warning, "no resume checkpoint"));
+    training_release(&stopped);
+    backend_close(be);
+}
+
+static void every_failed_allocation_is_an_error_that_leaves_nothing(void **state)
+{
+    (void)state;
+    struct backend *be = open_watched();
+
+    init_job(&stopped);
+    training_run(&stopped, be);
+    const size_t total = watch.counts[ALLOCATED];
+    assert_true(total > 10);
+    training_release(&stopped);
+    be->table = watch.inner;
+    backend_close(be);
+    for (size_t at = 1; at <= total; at++) {
+        struct error err = {0};
+
+        be = open_watched();
+        init_job(&stopped);
+        watch_for(ALLOCATED, at, false, NULL);
+        if (training_try(&stopped, be, &err)) /* which also checks what is still allocated */
+            fail_msg("allocation %zu of %zu failed unseen", at, total);
+        assert_int_equal(err.code, ERR_NO_MEMORY);
+        assert_int_equal(stopped.step_count, 0); /* all is taken before the first step */
+        training_release(&stopped);
+        be->table = watch.inner;
+        backend_close(be);
+    }
+}
+
+/* ---- memory ------------------------------------------------------------------------------------ */
+
+#define LONG_STEPS 2000
+#define KEPT_EVERY 100
+
+static size_t resident_bytes(void)
+{
+    size_t size = 0;
+    unsigned long long pages = 0;
+    char *text = scratch_read("/proc/self/statm", &size);
+
+    assert_int_equal(sscanf(text, "%*u %llu", &pages), 1);
+    free(text);
+    return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+struct memory {
+    size_t resident_early, resident_late; /* at steps 200 and LONG_STEPS */
+    size_t heap_last,
+        heap_changes; /* of the heap in use, between steps with nothing between them */
+    size_t allocations_early, allocations_late; /* on the device */
+};
+
+static void measure(struct training *training, const struct train_step *step)
+{
+    struct memory *memory = training->context;
+    const size_t in_use = mallinfo2().uordblks;
+
+    if (step->step > 200 && step->step % LINE_COUNT > 1 && step->step % KEPT_EVERY != 1)
+        memory->heap_changes += in_use != memory->heap_last;
+    memory->heap_last = in_use;
+    if (step->step == 200) {
+        memory->resident_early = resident_bytes();
+        memory->allocations_early = watch.counts[ALLOCATED];
+    }
+    if (step->step == LONG_STEPS) {
+        memory->resident_late = resident_bytes();
+        memory->allocations_late = watch.counts[ALLOCATED];
+        atomic_store(&training->stop, true);
+    }
+}
+
+static void thousands_of_steps_take_no_more_memory_than_the_first(void **state)
+{
+    (void)state;
+    struct backend *be = open_watched();
+    struct memory memory = {0};
+
+    init_job(&stopped);
+    stopped.keep = false;
+    stopped.context = &memory;
+    stopped.after_step = measure;
+    stopped.job.hyper.n_epochs = LONG_STEPS / LINE_COUNT + 1;
+    stopped.job.hyper.batch_size = 1;
+    stopped.job.hyper.val_split = 0;
+    stopped.job.checkpoint_interval_steps = KEPT_EVERY;
+    training_run(&stopped, be);
+    assert_int_equal(stopped.step_count, LONG_STEPS);
+    print_message("memory in use: %zu bytes after step 200, %zu after step %d\n",
+                  memory.resident_early, memory.resident_late, LONG_STEPS);
+    assert_int_equal(memory.allocations_early, memory.allocations_late);
+#ifndef __SANITIZE_ADDRESS__ /* which keeps what was freed, and has no mallinfo */
+    assert_int_equal(memory.heap_changes, 0);
+    assert_true(memory.resident_late <= memory.resident_early + ((size_t)256 << 10));
+#endif
+    training_release(&stopped);
+    backend_close(be);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stop_at_any_op_goes_on_to_the_same_bytes),
+        cmocka_unit_test(a_stop_at_every_event_goes_on_to_the_same_bytes),
+        cmocka_unit_test(a_stop_before_the_first_step_starts_anew),
+        cmocka_unit_test(cancelling_keeps_nothing_and_says_so),
+        cmocka_unit_test(a_run_that_broke_off_goes_on_from_its_last_checkpoint),
+        cmocka_unit_test(a_damaged_checkpoint_gives_way_to_the_one_before_with_a_warning),
+        cmocka_unit_test(another_jobs_checkpoints_are_not_taken),
+        cmocka_unit_test(a_checkpoint_that_cannot_be_written_is_a_warning_not_the_end),
+        cmocka_unit_test(every_failed_allocation_is_an_error_that_leaves_nothing),
+        cmocka_unit_test(thousands_of_steps_take_no_more_memory_than_the_first),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
