@@ -10,8 +10,6 @@
 #include "store/events.h"
 #include "store/jobs.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #define EVENTS_DEFAULT 20
@@ -27,36 +25,10 @@ static bool wants_stream(const struct request *request)
     return text_accepts(request->accept, STREAM_TYPE);
 }
 
-/* On a page `after` may be a job's own number too; the store's page wants the event's id. */
-static bool resolve_page_after(struct request *request, struct store_page *page, char *ret_id,
-                               size_t capacity, struct error *err)
-{
-    struct event_record *events = NULL;
-    size_t count = 0;
-    int64_t number = 0;
-    bool found;
-
-    if (!text_read_number(page->after, INT64_MAX, &number))
-        return true; /* "" or an event's id: the store looks at it */
-    if (!events_since(request->store, request->params[0], number - 1, 1, &events, &count, err))
-        return false;
-    found = count == 1 && events[0].number == number;
-    if (found) {
-        (void)snprintf(ret_id, capacity, "ftevent-%" PRId64, events[0].row); /* always fits */
-        page->after = ret_id;
-    }
-    events_free(events, count);
-    if (!found)
-        return error_set_param(err, ERR_INVALID, "after", "the job has no event number %" PRId64,
-                               number);
-    return true;
-}
-
 static bool answer_page(struct request *request, struct error *err)
 {
     struct event_record *events = NULL;
     struct store_page page;
-    char after_id[STORE_ID_SIZE];
     size_t count = 0;
     bool has_more = false;
     struct json *data;
@@ -64,8 +36,6 @@ static bool answer_page(struct request *request, struct error *err)
     if (!page_read(request, EVENTS_DEFAULT, LIMIT_EVENT_PAGE, &page, err))
         return false;
     page.ascending = false;
-    if (!resolve_page_after(request, &page, after_id, sizeof(after_id), err))
-        return false;
     if (!events_list(request->store, request->params[0], &page, &events, &count, &has_more, err))
         return false;
     data = json_new_array();
@@ -83,7 +53,7 @@ static bool read_cursor(struct request *request, int64_t *ret_number, struct err
     *ret_number = 0;
     if (!after || !after[0])
         after = request_query(request, "after");
-    if (!after || !after[0] || text_read_number(after, INT64_MAX, ret_number))
+    if (!after || !after[0])
         return true;
     return events_resolve(request->store, request->params[0], after, ret_number, err);
 }

@@ -154,6 +154,7 @@ static void work(struct pool_task *task)
 {
     struct request *request = (struct request *)task; /* its first member */
     struct stores *stores = request->services->stores;
+    struct MHD_Connection *connection = request->connection;
     struct error err = {0};
 
     if (!stores_take(stores, &request->store, &err) || !request->route->handle(request, &err)) {
@@ -163,18 +164,23 @@ static void work(struct pool_task *task)
     }
     stores_give(stores, request->store);
     request->store = NULL;
-    MHD_resume_connection(request->connection); /* from here the request is the library's again */
+    form_free(request->form); /* before the answer: a refused upload is gone when it says so */
+    request->form = NULL;
+    atomic_store_explicit(&request->answered, true, memory_order_release);
+    MHD_resume_connection(connection); /* the request is the library's again */
 }
 
 static enum MHD_Result finish(const struct listener *listener, struct request *request)
 {
-    if (request->discards || request->submitted)
+    if (request->discards || atomic_load_explicit(&request->answered, memory_order_acquire))
         return queue_answer(request);
+    assert(!request->submitted);
     request->submitted = true;
     request->task.work = work;
     MHD_suspend_connection(request->connection);
     if (!pool_submit(listener->exchange->pool, &request->task)) {
         response_refuse(&request->response, 503, "unavailable", NULL, "the server is stopping");
+        atomic_store_explicit(&request->answered, true, memory_order_release);
         MHD_resume_connection(request->connection);
     }
     return MHD_YES;
@@ -233,6 +239,7 @@ void exchange_complete(void *context, struct MHD_Connection *connection, void **
     (void)connection; /* the request knows it */
     if (!request)
         return;
+    assert(!request->submitted || atomic_load_explicit(&request->answered, memory_order_acquire));
     log_request(request, how);
     connections_set_idle(listener->exchange->connections, request->entry);
     request_free(request);

@@ -44,7 +44,11 @@ static bool begin_part(void *context, const char *name, const char *filename, st
     form->part = PART_FILE;
     form->has_file = true;
     text_label(label, sizeof(label), filename ? filename : "upload");
-    return upload_open(form->state_folder, label, PURPOSE, &form->upload, err);
+    if (upload_open(form->state_folder, label, PURPOSE, &form->upload, err))
+        return true;
+    if (err->code == ERR_NOT_FOUND)
+        err->code = ERR_IO; /* a folder of ours is missing: nothing the client named */
+    return false;
 }
 
 static bool add_data(void *context, const char *bytes, size_t size, struct error *err)

@@ -72,8 +72,12 @@ struct request {
     const struct route *route; /* NULL until matched */
     const char *params[REQUEST_PARAM_MAX];
 
-    bool discards;       /* the answer stands; the rest of the body is read and dropped */
-    bool submitted;      /* was handed to the pool */
+    bool discards;  /* the answer stands; the rest of the body is read and dropped */
+    bool submitted; /* was handed to the pool */
+    /* Set (release) by the pool's thread as the last thing it does before it resumes the connection,
+     * read (acquire) by the library's thread before it touches what the handler wrote. The library's
+     * own lock orders the two as well; this says so in our own code. */
+    _Atomic bool answered;
     uint64_t body_bytes; /* received so far */
     struct buf body;
     struct form *form;   /* an upload on its way, or NULL */
