@@ -1,0 +1,149 @@
+/*
+ * Proves that what is planned fits what there is: kept activations first, then computed again, then
+ * fewer tokens at once, and a refusal in bytes below that.
+ */
+#include "daemon/train/budget.h"
+#include "tests/support/test.h"
+
+#define MINI FIXTURES "needle3/mini"
+
+static struct train_job job;
+static struct inputs inputs;
+
+static int read_seventeen(void **state)
+{
+    (void)state;
+    static struct dataset_report training, validation;
+    struct error err = {0};
+
+    job = (struct train_job){
+        .base_folder = MINI,
+        .training_path = FIXTURES "inputs/jsonl/seventeen.jsonl",
+        .hyper = hyperparameters_default(),
+    };
+    job.hyper.max_len = 512;
+    return inputs_read(&job, &inputs, &training, &validation, &err) ? 0 : -1;
+}
+
+static int release_inputs(void **state)
+{
+    (void)state;
+    inputs_release(&inputs);
+    return 0;
+}
+
+static size_t needed_bytes(const struct budget *budget)
+{
+    return budget->memory.weights_bytes + budget->memory.adapter_bytes +
+           budget->memory.activations_bytes;
+}
+
+static struct budget choose(size_t limit_bytes, uint64_t free_bytes, size_t batch_tokens)
+{
+    struct train_job limited = job;
+    struct budget budget;
+    struct error err = {0};
+
+    limited.memory_limit_bytes = limit_bytes;
+    if (!budget_choose(&limited, &inputs, free_bytes, batch_tokens, &budget, &err))
+        fail_msg("%s", err.message);
+    return budget;
+}
+
+static void plenty_of_memory_keeps_everything_of_a_whole_batch(void **state)
+{
+    (void)state;
+    const struct budget budget = choose(0, (uint64_t)1 << 40, 0);
+
+    assert_true(budget.spec.limits.keep_activations);
+    assert_in_range(budget.sizes.max_tokens, inputs.longest_rows + 1, BUDGET_TOKENS_MAX);
+    assert_int_equal(budget.sizes.max_tokens, budget.spec.limits.max_tokens);
+    assert_int_equal(budget.sizes.longest, inputs.longest_rows);
+    assert_int_equal(budget.sizes.max_lines, 16); /* one of the 17 is held out */
+    assert_int_equal(budget.spec.limits.max_targets, packing_max_targets(&budget.sizes));
+    const struct budget unknown = choose(0, 0, 0); /* a device that cannot say */
+    assert_int_equal(unknown.sizes.max_tokens, budget.sizes.max_tokens);
+    assert_true(unknown.spec.limits.keep_activations);
+}
+
+static void whatever_the_limit_the_plan_fits_or_is_refused(void **state)
+{
+    (void)state;
+    const struct budget whole = choose(0, 0, 0);
+    size_t tokens = whole.sizes.max_tokens, limit = needed_bytes(&whole), steps = 0;
+    bool kept = true, cut = false;
+
+    for (;; limit -= limit / 64, steps++) {
+        struct train_job limited = job;
+        struct budget budget;
+        struct error err = {0};
+
+        limited.memory_limit_bytes = limit;
+        if (!budget_choose(&limited, &inputs, 0, 0, &budget, &err)) {
+            char words[64];
+
+            assert_int_equal(err.code, ERR_NO_MEMORY);
+            snprintf(words, sizeof(words), "%zu are available", limit);
+            assert_non_null(strstr(err.message, words));
+            break;
+        }
+        assert_true(needed_bytes(&budget) <= limit);
+        assert_true(budget.sizes.max_tokens <= tokens);
+        assert_true(budget.sizes.max_tokens >= inputs.longest_rows);
+        kept = kept && budget.spec.limits.keep_activations;
+        cut = cut || budget.sizes.max_tokens < tokens;
+        if (budget.sizes.max_tokens == whole.sizes.max_tokens && kept)
+            assert_true(needed_bytes(&budget) == needed_bytes(&whole));
+        tokens = budget.sizes.max_tokens;
+    }
+    assert_true(!kept && cut && steps > 2); /* every kind of plan was seen */
+}
+
+static void what_is_free_and_what_is_allowed_both_count(void **state)
+{
+    (void)state;
+    const struct budget whole = choose(0, 0, 0);
+    const size_t needed = needed_bytes(&whole);
+
+    assert_true(choose(needed, needed * 2, 0).spec.limits.keep_activations);
+    assert_false(choose(needed - 1, needed * 2, 0).spec.limits.keep_activations);
+    assert_false(
+        choose(needed, needed, 0).spec.limits.keep_activations); /* a little is left free */
+    assert_false(choose(0, needed, 0).spec.limits.keep_activations);
+}
+
+static void a_token_limit_is_kept_but_never_below_the_longest_line(void **state)
+{
+    (void)state;
+    struct budget budget;
+    struct error err = {0};
+    struct train_job limited = job;
+
+    limited.batch_token_limit = inputs.longest_rows + 7;
+    assert_true(budget_choose(&limited, &inputs, 0, 0, &budget, &err));
+    assert_int_equal(budget.sizes.max_tokens, inputs.longest_rows + 7);
+    limited.batch_token_limit = 1;
+    assert_true(budget_choose(&limited, &inputs, 0, 0, &budget, &err));
+    assert_int_equal(budget.sizes.max_tokens, inputs.longest_rows);
+}
+
+static void a_resumed_run_cuts_its_batches_as_before(void **state)
+{
+    (void)state;
+    const size_t earlier = inputs.longest_rows + 13;
+
+    assert_int_equal(choose(0, 0, earlier).sizes.max_tokens, earlier);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plenty_of_memory_keeps_everything_of_a_whole_batch),
+        cmocka_unit_test(whatever_the_limit_the_plan_fits_or_is_refused),
+        cmocka_unit_test(what_is_free_and_what_is_allowed_both_count),
+        cmocka_unit_test(a_token_limit_is_kept_but_never_below_the_longest_line),
+        cmocka_unit_test(a_resumed_run_cuts_its_batches_as_before),
+    };
+
+    return cmocka_run_group_tests(tests, read_seventeen, release_inputs);
+}
