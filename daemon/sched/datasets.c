@@ -171,7 +171,8 @@ bool upload_finish(struct upload *upload, struct store *store, struct file_recor
     if (!dataset_report_accept(report, true, DATA_RULES_STRICT, err)) {
         (void)snprintf(err->param, sizeof(err->param), "file");
         if (ret_lines)
-            *ret_lines = report_lines_json(report, true);
+            *ret_lines = report_lines_json(report, upload->file.filename, true);
+        report_name_file(upload->file.filename, err);
         goto out;
     }
     struct file_writer *writer = upload->writer;

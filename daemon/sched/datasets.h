@@ -27,14 +27,17 @@ MUST_CHECK bool upload_open(const char *state_folder, const char *filename, cons
 MUST_CHECK bool upload_append(struct upload *upload, const void *bytes, size_t size,
                               struct error *err);
 /* Whole on disk, checked, committed. Frees the upload in every case. On refusal *ret_lines (may be
- * NULL) gets the array of {line, column, field, rule, reason} for the answer, for the caller. */
+ * NULL) gets the array of {file, line, column, field, rule, reason} for the answer, for the caller. */
 MUST_CHECK bool upload_finish(struct upload *upload, struct store *store,
                               struct file_record *ret_file, struct json **ret_lines,
                               struct error *err);
 void upload_abort(struct upload *upload); /* leaves nothing; NULL is fine */
 
-/* {line, column, field, rule, reason} of a report's findings, for a job's error and an answer. */
-struct json *report_lines_json(const struct dataset_report *report, bool upload);
+/* {file, line, column, field, rule, reason} of a report's findings, for a job's error and an answer.
+ * file is the name it was uploaded under. */
+struct json *report_lines_json(const struct dataset_report *report, const char *file, bool upload);
+/* Puts that name, cut where it is long, in front of what was found in the file. */
+void report_name_file(const char *file, struct error *err);
 
 /* Path of a stored upload by its id; refuses ids that are not plain letters, digits, - and _. */
 MUST_CHECK bool dataset_path(char *ret_path, size_t capacity, const char *state_folder,

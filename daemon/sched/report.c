@@ -2,6 +2,7 @@
 
 #include "daemon/base/buf.h"
 #include "daemon/base/json.h"
+#include "daemon/base/utf8.h"
 #include "daemon/sched/datasets.h"
 #include "daemon/sched/notes.h"
 
@@ -9,11 +10,16 @@
 #include <string.h>
 
 #define LINE_LIST_BYTES ((size_t)512)
+#define FILE_SHOWN_BYTES 64 /* of a file's name in a message */
 
-static void add_problem(struct json *array, const char *file, const struct problem *problem)
+/* param and file are left out where NULL. */
+static void add_problem(struct json *array, const char *param, const char *file,
+                        const struct problem *problem)
 {
     struct json *object = json_new_object();
 
+    if (param)
+        json_add_string(object, "param", param);
     if (file)
         json_add_string(object, "file", file);
     json_add_int(object, "line", (int64_t)problem->line);
@@ -25,7 +31,7 @@ static void add_problem(struct json *array, const char *file, const struct probl
 }
 
 /* Findings of two levels in the order of their lines, at most LIMIT_PROBLEM_COUNT. */
-static void add_merged(struct json *array, const struct dataset_report *report,
+static void add_merged(struct json *array, const char *file, const struct dataset_report *report,
                        enum problem_level first, enum problem_level second)
 {
     size_t a = 0, b = 0;
@@ -38,31 +44,40 @@ static void add_merged(struct json *array, const struct dataset_report *report,
         if (!left && !right)
             return;
         if (left && (!right || left->line <= right->line)) {
-            add_problem(array, NULL, left);
+            add_problem(array, NULL, file, left);
             a++;
         } else {
-            add_problem(array, NULL, right);
+            add_problem(array, NULL, file, right);
             b++;
         }
     }
 }
 
-static void add_level(struct json *array, const struct dataset_report *report,
+static void add_level(struct json *array, const char *file, const struct dataset_report *report,
                       enum problem_level level)
 {
     for (size_t i = 0; i < report->problem_kept[level]; i++)
-        add_problem(array, NULL, &report->problems[level][i]);
+        add_problem(array, NULL, file, &report->problems[level][i]);
 }
 
-struct json *report_lines_json(const struct dataset_report *report, bool upload)
+struct json *report_lines_json(const struct dataset_report *report, const char *file, bool upload)
 {
     struct json *array = json_new_array();
 
     if (upload)
-        add_level(array, report, PROBLEM_FATAL);
+        add_level(array, file, report, PROBLEM_FATAL);
     else
-        add_merged(array, report, PROBLEM_FATAL, PROBLEM_STRICT);
+        add_merged(array, file, report, PROBLEM_FATAL, PROBLEM_STRICT);
     return array;
+}
+
+void report_name_file(const char *file, struct error *err)
+{
+    char name[FILE_SHOWN_BYTES + 1];
+
+    (void)snprintf(name, sizeof(name), "%s", file);
+    name[utf8_find_fault(name, strlen(name))] = '\0'; /* no half letter where it is cut */
+    error_wrap(err, "file '%s'", name);
 }
 
 struct json *report_json(const struct dataset_report *report)
@@ -80,7 +95,7 @@ struct json *report_json(const struct dataset_report *report)
     for (size_t i = 0; i < COUNT_OF(levels); i++) {
         struct json *lines = json_new_array();
 
-        add_level(lines, report, levels[i].level);
+        add_level(lines, NULL, report, levels[i].level);
         json_add_int(object, levels[i].count, (int64_t)report->problem_count[levels[i].level]);
         json_add(object, levels[i].lines, lines);
     }
@@ -89,20 +104,27 @@ struct json *report_json(const struct dataset_report *report)
 
 /* ---- warnings of a job -------------------------------------------------------------------------- */
 
+/* Where warnings go, and whose they are. */
+struct warned {
+    const char *param, *file;
+    struct json *warnings;
+    struct notes *notes;
+};
+
 static void warn_level(const struct dataset_report *report, enum problem_level level,
-                       const char *param, struct json *warnings, struct notes *notes)
+                       const struct warned *warned)
 {
     for (size_t i = 0; i < report->problem_kept[level]; i++) {
         const struct problem *problem = &report->problems[level][i];
 
-        add_problem(warnings, param, problem);
-        notes_add(notes, EVENT_WARN, "message", NULL, "%s line %zu%s%s%s: %s", param, problem->line,
-                  problem->field[0] ? ", field '" : "", problem->field,
+        add_problem(warned->warnings, warned->param, warned->file, problem);
+        notes_add(warned->notes, EVENT_WARN, "message", NULL, "%s line %zu%s%s%s: %s", warned->file,
+                  problem->line, problem->field[0] ? ", field '" : "", problem->field,
                   problem->field[0] ? "'" : "", problem->reason);
     }
     if (report->problem_count[level] > report->problem_kept[level])
-        notes_add(notes, EVENT_WARN, "message", NULL, "%s: %zu more lines like these", param,
-                  report->problem_count[level] - report->problem_kept[level]);
+        notes_add(warned->notes, EVENT_WARN, "message", NULL, "%s: %zu more lines like these",
+                  warned->file, report->problem_count[level] - report->problem_kept[level]);
 }
 
 static void list_lines(const struct dataset_report *report, const char *rule, size_t total,
@@ -120,22 +142,24 @@ static void list_lines(const struct dataset_report *report, const char *rule, si
         buf_append_text(out, shown < total ? ", ...)" : ")");
 }
 
-static void add_summary(struct json *warnings, struct notes *notes, const char *param,
-                        const char *rule, size_t count, const char *text)
+static void add_summary(const struct warned *warned, const char *rule, size_t count,
+                        const char *text)
 {
     struct json *object = json_new_object();
 
-    json_add_string(object, "file", param);
+    json_add_string(object, "param", warned->param);
+    json_add_string(object, "file", warned->file);
     json_add_string(object, "rule", rule);
     json_add_int(object, "count", (int64_t)count);
     json_add_string(object, "reason", text);
-    json_add(warnings, NULL, object);
-    notes_add(notes, EVENT_WARN, "message", NULL, "%s: %s", param, text);
+    json_add(warned->warnings, NULL, object);
+    notes_add(warned->notes, EVENT_WARN, "message", NULL, "%s: %s", warned->file, text);
 }
 
-void report_warnings(const struct dataset_report *report, const char *param, enum data_rules rules,
-                     struct json *warnings, struct notes *notes)
+void report_warnings(const struct dataset_report *report, const char *param, const char *file,
+                     enum data_rules rules, struct json *warnings, struct notes *notes)
 {
+    const struct warned warned = {param, file, warnings, notes};
     char text[2 * LINE_LIST_BYTES];
     struct buf lines;
 
@@ -147,19 +171,19 @@ void report_warnings(const struct dataset_report *report, const char *param, enu
                        "keep no target",
                        report->overlong_count, lines.size ? lines.data : "", report->example_count,
                        report->targetless_count);
-        add_summary(warnings, notes, param, "overlong", report->overlong_count, text);
+        add_summary(&warned, "overlong", report->overlong_count, text);
     } else if (report->targetless_count) {
         (void)snprintf(text, sizeof(text), "%zu of %zu examples train nothing: no target token",
                        report->targetless_count, report->example_count);
-        add_summary(warnings, notes, param, "no_target", report->targetless_count, text);
+        add_summary(&warned, "no_target", report->targetless_count, text);
     }
     if (report->skipped_count) {
         (void)snprintf(text, sizeof(text), "%zu lines are skipped, %zu examples are used",
                        report->skipped_count, report->example_count);
-        add_summary(warnings, notes, param, "skipped", report->skipped_count, text);
+        add_summary(&warned, "skipped", report->skipped_count, text);
     }
     buf_release(&lines);
     if (rules == DATA_RULES_AS_REFERENCE)
-        warn_level(report, PROBLEM_STRICT, param, warnings, notes);
-    warn_level(report, PROBLEM_WARNING, param, warnings, notes);
+        warn_level(report, PROBLEM_STRICT, &warned);
+    warn_level(report, PROBLEM_WARNING, &warned);
 }

@@ -8,7 +8,9 @@
 #include "daemon/sched/jobfiles.h"
 #include "daemon/sched/queue.h"
 #include "daemon/sched/report.h"
+#include "store/files.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +27,7 @@ struct validator {
 /* What one job's validating makes. */
 struct finding {
     struct dataset_report training, validation;
+    char training_name[STORE_NAME_SIZE], validation_name[STORE_NAME_SIZE]; /* as uploaded */
     struct jobfiles files;
     struct notes notes;
     struct error fault;
@@ -69,11 +72,35 @@ static struct json *plan_json(const struct validator *validator, const struct jo
     return object;
 }
 
+/* The file's id where its record is gone. */
+static void name_file(struct store *store, const char *id, char *ret_name, size_t capacity)
+{
+    struct file_record file;
+
+    (void)snprintf(ret_name, capacity, "%s",
+                   id[0] && files_get(store, id, &file, NULL) ? file.filename : id);
+}
+
+static bool is_of_validation(const struct error *fault)
+{
+    return strcmp(fault->param, "validation_file") == 0;
+}
+
+/* What is wrong with a file names it. */
+static void name_fault(struct finding *finding)
+{
+    if (strcmp(finding->fault.param, "training_file") == 0)
+        report_name_file(finding->training_name, &finding->fault);
+    else if (is_of_validation(&finding->fault))
+        report_name_file(finding->validation_name, &finding->fault);
+}
+
 static struct json *lines_of(const struct finding *finding)
 {
-    bool other = strcmp(finding->fault.param, "validation_file") == 0;
+    bool other = is_of_validation(&finding->fault);
     struct json *lines =
-        report_lines_json(other ? &finding->validation : &finding->training, false);
+        report_lines_json(other ? &finding->validation : &finding->training,
+                          other ? finding->validation_name : finding->training_name, false);
 
     if (lines && json_count(lines) > 0)
         return lines;
@@ -92,9 +119,11 @@ static bool hand_in(struct validator *validator, const struct job_record *job, b
     struct queue_verdict verdict = {.job_id = job->id, .notes = &finding->notes};
     bool ok;
 
-    report_warnings(&finding->training, "training_file", rules, warnings, &finding->notes);
+    report_warnings(&finding->training, "training_file", finding->training_name, rules, warnings,
+                    &finding->notes);
     if (job->validation_file[0])
-        report_warnings(&finding->validation, "validation_file", rules, warnings, &finding->notes);
+        report_warnings(&finding->validation, "validation_file", finding->validation_name, rules,
+                        warnings, &finding->notes);
     ok = json_print_text(warnings, &warnings_text, err) &&
          (!plan || json_print_text(plan, &plan_text, err)) &&
          (!lines || json_print_text(lines, &lines_text, err));
@@ -124,9 +153,15 @@ static bool judge(struct validator *validator, const struct job_record *job)
     if (!finding)
         return false;
     notes_init(&finding->notes);
+    name_file(validator->store, job->training_file, finding->training_name,
+              sizeof(finding->training_name));
+    name_file(validator->store, job->validation_file, finding->validation_name,
+              sizeof(finding->validation_name));
     accepted = jobfiles_find(validator->options, job, &finding->files, &finding->fault) &&
                train_validate(&finding->files.job, &finding->training, &finding->validation,
                               &finding->fault);
+    if (!accepted)
+        name_fault(finding);
     kept = hand_in(validator, job, accepted, finding, &err);
     if (!kept && (err.code == ERR_CONFLICT || err.code == ERR_UNAVAILABLE))
         kept = true; /* cancelled meanwhile, or the daemon stops */

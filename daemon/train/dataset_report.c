@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define FIRST_SHOWN 3 /* findings named in an error's message; the report holds the others */
+#define NAME_BYTES 80 /* of an error's message left to a caller, who knows the file's name */
 
 static void put_problem(const struct problem *problem, char *text, size_t capacity)
 {
@@ -25,7 +26,7 @@ static bool refuse(const struct dataset_report *report, enum problem_level level
     char message[sizeof(err->message)], text[sizeof(struct problem)];
     size_t shown = 0, used = 0, room;
 
-    room = sizeof(message) - sizeof(" (and 18446744073709551615 more)");
+    room = sizeof(message) - sizeof(" (and 18446744073709551615 more)") - NAME_BYTES;
     for (; shown < report->problem_kept[level] && shown < FIRST_SHOWN; shown++) {
         int length;
 

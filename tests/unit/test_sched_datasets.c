@@ -133,6 +133,8 @@ static void what_no_rules_accept_is_refused_with_its_lines_and_leaves_nothing(vo
         assert_int_equal(err.code, ERR_INVALID);
         assert_non_null(lines);
         assert_true(json_count(lines) >= 1);
+        assert_non_null(strstr(err.message, "file 'a.jsonl': "));
+        assert_string_equal(json_text(json_member(json_at(lines, 0), "file")), "a.jsonl");
         if (cases[i].line)
             assert_int_equal((int)json_number(json_member(json_at(lines, 0), "line")),
                              cases[i].line);
