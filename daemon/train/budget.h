@@ -1,9 +1,9 @@
 /*
  * budget: how many tokens a micro-batch has and what its layers keep, decided by memory.
  *
- * Purpose    Adds up what the job needs on the device before anything is taken: activations are kept
- *            when they fit and computed again in backward when they do not; fewer tokens at once come
- *            last, since they cost the sharing of equal beginnings.
+ * Purpose    Adds up what the job needs on the device before anything is taken: activations are
+ *            kept when they fit and computed again in backward when they do not; fewer tokens at
+ *            once come last, since they cost the sharing of equal beginnings.
  * Ownership  Plain values.
  * Threads    The worker's.
  * Failure    ERR_NO_MEMORY with the bytes needed and available.

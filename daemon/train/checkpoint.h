@@ -52,8 +52,8 @@ MUST_CHECK bool checkpoint_write(const char *folder, const char *identity,
 
 typedef void checkpoint_warn_fn(void *context, const char *text);
 
-/* Fills *checkpoint when *ret_found; arrays it had are given back. Checkpoints that are damaged or of
- * another job are told to `warn` and removed. */
+/* Fills *checkpoint when *ret_found; arrays it had are given back. Checkpoints that are damaged or
+ * of another job are told to `warn` and removed. */
 MUST_CHECK bool checkpoint_read_newest(const char *folder, const char *identity,
                                        checkpoint_warn_fn *warn, void *context,
                                        struct checkpoint *checkpoint, bool *ret_found,

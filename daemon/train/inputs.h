@@ -1,12 +1,12 @@
 /*
  * inputs: the checked data of a job: what it trains on and what it holds out.
  *
- * Purpose    The one way from a job's files to its examples, for validating and for training: checks
- *            the hyper-parameters, the base and both files, and draws the split.
+ * Purpose    The one way from a job's files to its examples, for validating and for training:
+ *            checks the hyper-parameters, the base and both files, and draws the split.
  * Ownership  inputs_read fills the caller's storage, inputs_release takes it back.
  * Threads    One object, one thread.
- * Failure    err->param names the field of the job: "training_file", "validation_file", "model" or a
- *            hyper-parameter.
+ * Failure    err->param names the field of the job: "training_file", "validation_file", "model" or
+ *            a hyper-parameter.
  */
 #ifndef NEEDLED_INPUTS_H
 #define NEEDLED_INPUTS_H

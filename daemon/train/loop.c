@@ -26,8 +26,6 @@ bool loop_init(struct loop *loop, struct error *err)
     if (!loop->order || !loop->lines)
         return error_set(err, ERR_NO_MEMORY, "no memory for the order of %zu examples",
                          inputs->train_count);
-    loop->kept_step = loop->done.step;
-    loop->kept_epochs = loop->done.epochs_told;
     loop->kept_ns = clock_monotonic_ns();
     return optimizer_init(&loop->optimizer, loop->backend, err);
 }
@@ -48,7 +46,7 @@ void loop_warn(const struct loop *loop, const char *text)
         loop->hooks->on_warning(loop->hooks->context, text);
 }
 
-static bool stop_seen(const struct loop *loop)
+bool loop_stop_seen(const struct loop *loop)
 {
     /* Only the flag itself is told: nothing else is read on the strength of it. */
     return loop->hooks->stop && atomic_load_explicit(loop->hooks->stop, memory_order_relaxed);
@@ -332,7 +330,7 @@ bool loop_run(struct loop *loop, enum loop_end *ret_end, struct error *err)
         struct error why = {0};
 
         assert(loop->done.step < loop->schedule.total_steps || epoch_is_due(loop));
-        if (stop_seen(loop)) {
+        if (loop_stop_seen(loop)) {
             *ret_end = LOOP_STOPPED;
             return true;
         }

@@ -1,9 +1,9 @@
 /*
  * loop: the steps and epochs of a run that has been set up.
  *
- * Purpose    Each turn does the one thing that is due (a step, or an epoch's validation, adapter and
- *            event), and keeps a resume checkpoint at its time. What is done is in `done`, and only
- *            whole turns are: a stop drops the turn it falls into.
+ * Purpose    Each turn does the one thing that is due (a step, or an epoch's validation, adapter
+ *            and event), and keeps a resume checkpoint at its time. What is done is in `done`, and
+ *            only whole turns are: a stop drops the turn it falls into.
  * Ownership  trainer.c owns the parts; the loop borrows them. loop_init / loop_release for its own.
  * Threads    The worker's. Nothing is allocated inside a step.
  * Failure    As trainer.h.
@@ -35,13 +35,14 @@ struct loop {
     uint32_t *order;      /* [train_count] of the epoch in progress, once drawn */
     bool order_drawn;
     const struct example **lines;    /* [batch] */
-    uint64_t kept_step, kept_epochs; /* of the last resume checkpoint */
+    uint64_t kept_step, kept_epochs; /* of the last resume checkpoint; the caller sets them too */
     int64_t kept_ns;                 /* when, by the monotonic clock */
 };
 
 enum loop_end { LOOP_FINISHED, LOOP_STOPPED };
 
-/* The borrowed parts and `done` are set; the values on the device are those of `done`. */
+/* The borrowed parts, `done` and what of it is kept are set; the values on the device are those of
+ * `done`. */
 MUST_CHECK bool loop_init(struct loop *loop, struct error *err);
 void loop_release(struct loop *loop); /* zeroed is fine; the borrowed parts stay */
 
@@ -53,6 +54,7 @@ MUST_CHECK bool loop_keep(struct loop *loop, struct error *err);
 MUST_CHECK bool loop_write_adapter(const struct loop *loop, const char *path,
                                    uint64_t *ret_size_bytes, char ret_sha256[SHA256_HEX_SIZE],
                                    struct error *err);
+bool loop_stop_seen(const struct loop *loop);
 void loop_warn(const struct loop *loop, const char *text);
 
 #endif

@@ -57,7 +57,7 @@ static bool read_inputs(struct run *run, struct error *err)
     if (hooks->on_dataset && (ok || reports[0].line_count > 0))
         hooks->on_dataset(hooks->context, &reports[0], job->validation_path ? &reports[1] : NULL);
     free(reports);
-    return ok && inputs_identity(&run->inputs, &job->hyper, run->identity, err);
+    return ok;
 }
 
 static void warn(void *context, const char *text)
@@ -77,6 +77,8 @@ static bool find_start(struct run *run, struct error *err)
     if (!found)
         loop->done = (struct checkpoint){
             .shuffle = run->inputs.shuffle, .train_loss = NAN, .valid_loss = NAN};
+    loop->kept_step = loop->done.step;
+    loop->kept_epochs = loop->done.epochs_told;
     return true;
 }
 
@@ -116,12 +118,20 @@ static bool place_values(struct loop *loop, struct error *err)
     return true;
 }
 
+/* Hashing and loading a large base take a while, so a stop is looked for between them. */
+static bool go_on(const struct loop *loop, struct error *err)
+{
+    return !loop_stop_seen(loop) || error_set(err, ERR_CANCELLED, "stopped before the first step");
+}
+
 static bool set_up(struct run *run, struct error *err)
 {
     struct loop *loop = &run->loop;
     const struct hyperparameters *hyper = &loop->job->hyper;
 
-    if (!read_inputs(run, err) || !find_start(run, err) || !plan_memory(run, err) ||
+    if (!read_inputs(run, err) || !go_on(loop, err) ||
+        !inputs_identity(&run->inputs, hyper, run->identity, err) || !go_on(loop, err) ||
+        !find_start(run, err) || !plan_memory(run, err) || !go_on(loop, err) ||
         !model_open(loop->backend, loop->job->base_folder, &run->budget.spec, &loop->model, err) ||
         !packing_new(&run->budget.sizes, &loop->packing, err))
         return false;
@@ -190,7 +200,8 @@ bool train_run(struct backend *be, const struct train_job *job, const struct tra
 {
     struct run *run = calloc(1, sizeof(*run));
     struct train_result result = {0};
-    enum loop_end end;
+    enum loop_end end = LOOP_STOPPED;
+    struct error why = {0};
     bool ok = false;
 
     if (!run)
@@ -198,14 +209,21 @@ bool train_run(struct backend *be, const struct train_job *job, const struct tra
     run->loop.job = job;
     run->loop.hooks = hooks;
     run->loop.backend = be;
-    if (!set_up(run, err))
+    if (set_up(run, &why)) {
+        tell_plan(run);
+        ok = loop_run(&run->loop, &end, &why);
+    } else if (why.code == ERR_CANCELLED) {
+        ok = true;
+        end = LOOP_STOPPED;
+    }
+    if (ok)
+        ok = end == LOOP_FINISHED ? finish(&run->loop, &result, &why)
+                                  : stop(&run->loop, &result, &why);
+    if (!ok) {
+        if (err)
+            *err = why;
         goto out;
-    tell_plan(run);
-    if (!loop_run(&run->loop, &end, err))
-        goto out;
-    ok = end == LOOP_FINISHED ? finish(&run->loop, &result, err) : stop(&run->loop, &result, err);
-    if (!ok)
-        goto out;
+    }
     result.steps = (size_t)run->loop.done.step;
     result.trained_tokens = (size_t)run->loop.done.trained_tokens;
     result.final_loss = run->loop.done.train_loss;

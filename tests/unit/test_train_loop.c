@@ -1,12 +1,12 @@
 /*
- * Proves that a run may be stopped anywhere, by any op, and goes on to the very bytes and events of an
- * unbroken one; that cancelling, faults and short memory leave nothing behind; and that thousands of
- * steps take no more memory than the first.
+ * Proves that a run may be stopped anywhere, at any op, and goes on to the very bytes and events of
+ * an unbroken one; that cancelling, faults and short memory leave nothing behind; and that
+ * thousands of steps take no more memory than the first.
  */
 #include "daemon/base/file.h"
-#include "kernels/table.h"
 #include "tests/support/scratch.h"
 #include "tests/support/training.h"
+#include "tests/support/watch.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -17,108 +17,7 @@
 #define MINI FIXTURES "needle3/mini"
 #define LINE_COUNT 17
 
-/* ---- a backend that counts some ops and acts at one of them ----------------------------------- */
-
-enum watched { FORWARD, BACKWARD, COMPARED, SUMMED, STEPPED, ALLOCATED, WATCHED_COUNT };
-
-static struct {
-    const struct backend_table *inner;
-    size_t counts[WATCHED_COUNT];
-    enum watched kind;
-    size_t at; /* 0: never */
-    atomic_bool *stop;
-    bool fault; /* break the device instead of asking to stop */
-} watch;
-
-static bool is_due(enum watched kind)
-{
-    return ++watch.counts[kind] == watch.at && watch.kind == kind;
-}
-
-static void count(struct backend *be, enum watched kind)
-{
-    if (!is_due(kind))
-        return;
-    if (watch.fault)
-        backend_set_fault(be, BACKEND_FAULT, "the device fell off");
-    else
-        atomic_store(watch.stop, true);
-}
-
-static void watched_attention_forward(struct backend *be, float *o, float *lse, const float *q,
-                                      const float *k, const float *v, const struct attention *shape,
-                                      const struct tree *tree)
-{
-    count(be, FORWARD);
-    watch.inner->attention_forward(be, o, lse, q, k, v, shape, tree);
-}
-
-static void watched_attention_backward(struct backend *be, float *dq, float *dk, float *dv,
-                                       const float *dout, const float *o, const float *lse,
-                                       const float *q, const float *k, const float *v,
-                                       const struct attention *shape, const struct tree *tree)
-{
-    count(be, BACKWARD);
-    watch.inner->attention_backward(be, dq, dk, dv, dout, o, lse, q, k, v, shape, tree);
-}
-
-static void watched_cross_entropy(struct backend *be, float *loss, float *hit, float *dx,
-                                  float *dtable, const float *x, const float *table,
-                                  const int32_t *row, const uint32_t *label, const float *weight,
-                                  float gradient_scale, size_t targets, size_t N, size_t vocab,
-                                  size_t D)
-{
-    count(be, COMPARED);
-    watch.inner->cross_entropy(be, loss, hit, dx, dtable, x, table, row, label, weight,
-                               gradient_scale, targets, N, vocab, D);
-}
-
-static void watched_sum_squares(struct backend *be, float *sum, const float *x, size_t size)
-{
-    count(be, SUMMED);
-    watch.inner->sum_squares(be, sum, x, size);
-}
-
-static void watched_adamw(struct backend *be, float *p, float *m, float *v, const float *g,
-                          const struct adamw *step, size_t size)
-{
-    count(be, STEPPED);
-    watch.inner->adamw(be, p, m, v, g, step, size);
-}
-
-static void *watched_alloc(struct backend *be, size_t size_bytes)
-{
-    return is_due(ALLOCATED) ? NULL : watch.inner->alloc(be, size_bytes);
-}
-
-static struct backend *open_watched(void)
-{
-    static struct backend_table table;
-    struct backend *be = training_backend(BACKEND_CPU);
-
-    memset(&watch, 0, sizeof(watch));
-    watch.inner = be->table;
-    table = *be->table;
-    table.attention_forward = watched_attention_forward;
-    table.attention_backward = watched_attention_backward;
-    table.cross_entropy = watched_cross_entropy;
-    table.sum_squares = watched_sum_squares;
-    table.adamw = watched_adamw;
-    table.alloc = watched_alloc;
-    be->table = &table;
-    return be;
-}
-
-static void watch_for(enum watched kind, size_t at, bool fault, atomic_bool *stop)
-{
-    memset(watch.counts, 0, sizeof(watch.counts));
-    watch.kind = kind;
-    watch.at = at;
-    watch.fault = fault;
-    watch.stop = stop;
-}
-
-/* ---- jobs -------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 static struct training unbroken, stopped;
 
@@ -192,7 +91,7 @@ static void check_same_result(const struct training *a, const struct training *b
 /* Runs on, without another stop, until the job is done. */
 static void run_on(struct training *training, struct backend *be)
 {
-    watch_for(FORWARD, 0, false, NULL);
+    watch_for(WATCH_FORWARD, 0, false, NULL);
     atomic_store(&training->stop, false);
     training->after_step = NULL;
     training->after_epoch = NULL;
@@ -212,13 +111,13 @@ static size_t count_resume_files(const struct training *training)
     return files;
 }
 
-/* ---- stopping ---------------------------------------------------------------------------------- */
+/* ---- stopping -------------------------------------------------------------------------------- */
 
 static void a_stop_at_any_op_goes_on_to_the_same_bytes(void **state)
 {
     (void)state;
-    struct backend *be = open_watched();
-    size_t counts[WATCHED_COUNT], mid_step = 0, mid_validation = 0;
+    struct backend *be = watch_open();
+    size_t counts[WATCH_COUNT], mid_step = 0, mid_validation = 0;
 
     init_job(&unbroken);
     training_run(&unbroken, be);
@@ -226,9 +125,9 @@ static void a_stop_at_any_op_goes_on_to_the_same_bytes(void **state)
     assert_int_equal(unbroken.step_count, 4);
     assert_int_equal(unbroken.epoch_count, 2);
     assert_int_equal(unbroken.checkpoint_count, 0); /* the run was too short for one */
-    assert_int_equal(counts[STEPPED], 4);
+    assert_int_equal(counts[WATCH_STEPPED], 4);
 
-    for (enum watched kind = FORWARD; kind <= STEPPED; kind++) {
+    for (enum watch_op kind = WATCH_FORWARD; kind <= WATCH_STEPPED; kind++) {
         for (size_t at = 1; at <= counts[kind]; at++) {
             init_job(&stopped);
             watch_for(kind, at, false, &stopped.stop);
@@ -239,8 +138,8 @@ static void a_stop_at_any_op_goes_on_to_the_same_bytes(void **state)
                 assert_int_equal(stopped.keep_asked, 1);
                 assert_int_equal(stopped.checkpoint_count, steps > 0);
                 assert_int_equal(stopped.result.steps, steps);
-                mid_validation += kind == FORWARD && steps == 2 * (epochs + 1);
-                mid_step += kind == BACKWARD && steps == (at - 1) / 3; /* of three layers */
+                mid_validation += kind == WATCH_FORWARD && steps == 2 * (epochs + 1);
+                mid_step += kind == WATCH_BACKWARD && steps == (at - 1) / 3; /* of three layers */
                 run_on(&stopped, be);
                 assert_int_equal(stopped.plan.first_step, steps);
             }
@@ -254,7 +153,7 @@ static void a_stop_at_any_op_goes_on_to_the_same_bytes(void **state)
     assert_int_equal(mid_step, 4 * 2);
     assert_int_equal(mid_validation, 2 * 2);
     training_release(&unbroken);
-    backend_close(be);
+    watch_close(be);
 }
 
 static void stop_at_step(struct training *training, const struct train_step *step)
@@ -277,7 +176,7 @@ static void stop_at_checkpoint(struct training *training, size_t step, const cha
 static void a_stop_at_every_event_goes_on_to_the_same_bytes(void **state)
 {
     (void)state;
-    struct backend *be = open_watched();
+    struct backend *be = watch_open();
 
     init_job(&unbroken);
     training_run(&unbroken, be);
@@ -302,13 +201,13 @@ static void a_stop_at_every_event_goes_on_to_the_same_bytes(void **state)
         training_release(&stopped);
     }
     training_release(&unbroken);
-    backend_close(be);
+    watch_close(be);
 }
 
 static void a_stop_before_the_first_step_starts_anew(void **state)
 {
     (void)state;
-    struct backend *be = open_watched();
+    struct backend *be = watch_open();
 
     init_job(&unbroken);
     training_run(&unbroken, be);
@@ -318,23 +217,48 @@ static void a_stop_before_the_first_step_starts_anew(void **state)
     assert_int_equal(stopped.result.end, TRAIN_STOPPED);
     assert_int_equal(stopped.step_count, 0);
     assert_int_equal(count_resume_files(&stopped), 0);
+    assert_int_equal(stopped.plan_count, 0); /* the base was not even loaded */
     run_on(&stopped, be);
     assert_int_equal(stopped.plan.first_step, 0);
     check_same_events(&unbroken, &stopped);
     check_same_result(&unbroken, &stopped);
     training_release(&unbroken);
     training_release(&stopped);
-    backend_close(be);
+    watch_close(be);
+}
+
+static void a_stop_before_it_goes_on_keeps_what_it_had(void **state)
+{
+    (void)state;
+    struct backend *be = watch_open();
+
+    init_job(&unbroken);
+    training_run(&unbroken, be);
+    init_job(&stopped);
+    stopped.after_step = stop_at_step;
+    training_run(&stopped, be);
+    assert_int_equal(stopped.step_count, 1);
+    training_run(&stopped, be); /* the flag is still up */
+    assert_int_equal(stopped.result.end, TRAIN_STOPPED);
+    assert_int_equal(stopped.step_count, 1);
+    assert_int_equal(count_resume_files(&stopped), 1);
+    run_on(&stopped, be);
+    assert_int_equal(stopped.plan.first_step, 1);
+    check_same_events(&unbroken, &stopped);
+    check_same_result(&unbroken, &stopped);
+    training_release(&unbroken);
+    training_release(&stopped);
+    watch_close(be);
 }
 
 static void cancelling_keeps_nothing_and_says_so(void **state)
 {
     (void)state;
-    struct backend *be = open_watched();
+    struct backend *be = watch_open();
 
     init_job(&stopped);
     stopped.keep = false;
-    watch_for(BACKWARD, 5, false, &stopped.stop);
+    watch_for(WATCH_BACKWARD, 5, false, &stopped.stop);
     training_run(&stopped, be);
     assert_int_equal(stopped.result.end, TRAIN_CANCELLED);
     assert_int_equal(stopped.keep_asked, 1);
@@ -342,31 +266,30 @@ static void cancelling_keeps_nothing_and_says_so(void **state)
     assert_int_equal(count_resume_files(&stopped), 0);
     assert_int_not_equal(access(stopped.adapter_path, F_OK), 0);
     training_release(&stopped);
-    backend_close(be);
+    watch_close(be);
 }
 
-/* ---- going on after worse things --------------------------------------------------------------- */
+/* ---- going on after worse things ------------------------------------------------------------- */
 
 /* The daemon died: only what a checkpoint said is there, and the steps after it are made again. */
 static void a_run_that_broke_off_goes_on_from_its_last_checkpoint(void **state)
 {
     (void)state;
-    struct backend *be = open_watched();
+    struct backend *be = watch_open();
     struct error err = {0};
 
     init_job(&unbroken);
     training_run(&unbroken, be);
     init_job(&stopped);
     stopped.job.checkpoint_interval_steps = 2;
-    watch_for(BACKWARD, 3 * 3 + 2, true, NULL); /* in the fourth step */
+    watch_for(WATCH_BACKWARD, 3 * 3 + 2, true, NULL); /* in the fourth step */
     assert_false(training_try(&stopped, be, &err));
     assert_int_equal(err.code, ERR_DEVICE);
     assert_non_null(strstr(err.message, "fell off"));
     assert_int_equal(stopped.step_count, 3);
-    be->table = watch.inner;
-    backend_close(be);
+    watch_close(be);
 
-    be = open_watched();
+    be = watch_open();
     stopped.step_count = 2;
     stopped.epoch_count = 0; /* the checkpoint of step 2 was written before its epoch was told */
     stopped.epoch_file_count = 0;
@@ -376,7 +299,7 @@ static void a_run_that_broke_off_goes_on_from_its_last_checkpoint(void **state)
     check_same_result(&unbroken, &stopped);
     training_release(&unbroken);
     training_release(&stopped);
-    backend_close(be);
+    watch_close(be);
 }
 
 static void damage_last_byte(const char *path)
@@ -403,7 +326,7 @@ static void stop_and_damage_third(struct training *training, size_t step, const 
 static void a_damaged_checkpoint_gives_way_to_the_one_before_with_a_warning(void **state)
 {
     (void)state;
-    struct backend *be = open_watched();
+    struct backend *be = watch_open();
 
     init_job(&unbroken);
     training_run(&unbroken, be);
@@ -420,13 +343,13 @@ static void a_damaged_checkpoint_gives_way_to_the_one_before_with_a_warning(void
     check_same_result(&unbroken, &stopped);
     training_release(&unbroken);
     training_release(&stopped);
-    backend_close(be);
+    watch_close(be);
 }
 
 static void another_jobs_checkpoints_are_not_taken(void **state)
 {
     (void)state;
-    struct backend *be = open_watched();
+    struct backend *be = watch_open();
 
     init_job(&stopped);
     stopped.after_step = stop_at_step;
@@ -439,7 +362,7 @@ static void another_jobs_checkpoints_are_not_taken(void **state)
     assert_int_equal(stopped.warning_count, 1);
     assert_int_equal(stopped.step_count, 4);
     training_release(&stopped);
-    backend_close(be);
+    watch_close(be);
 }
 
 static void remove_folder(struct training *training, const struct train_step *step)
@@ -451,7 +374,7 @@ static void remove_folder(struct training *training, const struct train_step *st
 static void a_checkpoint_that_cannot_be_written_is_a_warning_not_the_end(void **state)
 {
     (void)state;
-    struct backend *be = open_watched();
+    struct backend *be = watch_open();
 
     init_job(&stopped);
     stopped.job.hyper.n_epochs = 1;
@@ -463,38 +386,36 @@ static void a_checkpoint_that_cannot_be_written_is_a_warning_not_the_end(void **
     assert_true(stopped.warning_count >= 1);
     assert_non_null(strstr(stopped.last_warning, "no resume checkpoint"));
     training_release(&stopped);
-    backend_close(be);
+    watch_close(be);
 }
 
 static void every_failed_allocation_is_an_error_that_leaves_nothing(void **state)
 {
     (void)state;
-    struct backend *be = open_watched();
+    struct backend *be = watch_open();
 
     init_job(&stopped);
     training_run(&stopped, be);
-    const size_t total = watch.counts[ALLOCATED];
+    const size_t total = watch.counts[WATCH_ALLOCATED];
     assert_true(total > 10);
     training_release(&stopped);
-    be->table = watch.inner;
-    backend_close(be);
+    watch_close(be);
     for (size_t at = 1; at <= total; at++) {
         struct error err = {0};
 
-        be = open_watched();
+        be = watch_open();
         init_job(&stopped);
-        watch_for(ALLOCATED, at, false, NULL);
+        watch_for(WATCH_ALLOCATED, at, false, NULL);
         if (training_try(&stopped, be, &err)) /* which also checks what is still allocated */
             fail_msg("allocation %zu of %zu failed unseen", at, total);
         assert_int_equal(err.code, ERR_NO_MEMORY);
         assert_int_equal(stopped.step_count, 0); /* all is taken before the first step */
         training_release(&stopped);
-        be->table = watch.inner;
-        backend_close(be);
+        watch_close(be);
     }
 }
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 #define LONG_STEPS 2000
 #define KEPT_EVERY 100
@@ -527,11 +448,11 @@ static void measure(struct training *training, const struct train_step *step)
     memory->heap_last = in_use;
     if (step->step == 200) {
         memory->resident_early = resident_bytes();
-        memory->allocations_early = watch.counts[ALLOCATED];
+        memory->allocations_early = watch.counts[WATCH_ALLOCATED];
     }
     if (step->step == LONG_STEPS) {
         memory->resident_late = resident_bytes();
-        memory->allocations_late = watch.counts[ALLOCATED];
+        memory->allocations_late = watch.counts[WATCH_ALLOCATED];
         atomic_store(&training->stop, true);
     }
 }
@@ -539,7 +460,7 @@ static void measure(struct training *training, const struct train_step *step)
 static void thousands_of_steps_take_no_more_memory_than_the_first(void **state)
 {
     (void)state;
-    struct backend *be = open_watched();
+    struct backend *be = watch_open();
     struct memory memory = {0};
 
     init_job(&stopped);
@@ -560,7 +481,7 @@ static void thousands_of_steps_take_no_more_memory_than_the_first(void **state)
     assert_true(memory.resident_late <= memory.resident_early + ((size_t)256 << 10));
 #endif
     training_release(&stopped);
-    backend_close(be);
+    watch_close(be);
 }
 
 int main(void)
@@ -569,6 +490,7 @@ int main(void)
         cmocka_unit_test(a_stop_at_any_op_goes_on_to_the_same_bytes),
         cmocka_unit_test(a_stop_at_every_event_goes_on_to_the_same_bytes),
         cmocka_unit_test(a_stop_before_the_first_step_starts_anew),
+        cmocka_unit_test(a_stop_before_it_goes_on_keeps_what_it_had),
         cmocka_unit_test(cancelling_keeps_nothing_and_says_so),
         cmocka_unit_test(a_run_that_broke_off_goes_on_from_its_last_checkpoint),
         cmocka_unit_test(a_damaged_checkpoint_gives_way_to_the_one_before_with_a_warning),
