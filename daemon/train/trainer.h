@@ -108,16 +108,16 @@ struct train_result {
     double final_loss, final_valid_loss; /* valid: NAN without validation */
 };
 
-/* Goes on from the newest whole resume checkpoint in checkpoint_folder that belongs to this job (the
- * same data, base and hyper-parameters by digest); starts anew when there is none. */
+/* Goes on from the newest whole resume checkpoint in checkpoint_folder that belongs to this job:
+ * the same data, base and hyper-parameters by digest. Starts anew when there is none. */
 MUST_CHECK bool train_run(struct backend *be, const struct train_job *job,
                           const struct train_hooks *hooks, struct train_result *ret_result,
                           struct error *err);
 
 /* What the state validating_files checks, without a device: files, rules, lengths, something left
- * to train, max_len within the base. Fills the reports also when it refuses (ret_training is complete;
- * ret_validation only with a validation file). err->param: "training_file", "validation_file",
- * "model" or a hyper-parameter. */
+ * to train, max_len within the base. Fills the reports also when it refuses (ret_training is
+ * complete; ret_validation only with a validation file). err->param: "training_file",
+ * "validation_file", "model" or a hyper-parameter. */
 MUST_CHECK bool train_validate(const struct train_job *job, struct dataset_report *ret_training,
                                struct dataset_report *ret_validation, struct error *err);
 
