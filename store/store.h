@@ -27,7 +27,7 @@ struct store;
 MUST_CHECK bool store_open(const char *path, bool migrate, struct store **ret_store,
                            struct error *err);
 void store_close(struct store *store);                              /* NULL is fine */
-const char *store_library_version(void); /* "3.40.1" */
+const char *store_library_version(void);                            /* "3.40.1" */
 MUST_CHECK bool store_ping(struct store *store, struct error *err); /* a read works */
 
 /* One page of a listing: newest first unless `ascending`, after the record with id `after` ("" starts at

@@ -16,7 +16,8 @@
 
 #define WEIGHTS_NAME "base.safetensors"
 #define TOKENIZER_NAME "tokenizer.model"
-#define BASES_MAX 1000 /* folders looked at */
+#define KNOWN_BYTES ((size_t)160) /* of the names in a message */
+#define BASES_MAX 1000            /* folders looked at */
 
 static bool is_name(const char *name)
 {
@@ -52,7 +53,7 @@ static bool refuse_unknown(const char *models_folder, const char *name, struct e
     size_t count = 0;
     struct buf known;
 
-    buf_init(&known, sizeof(err->message) / 3);
+    buf_init(&known, KNOWN_BYTES);
     if (bases_list(models_folder, &names, &count, NULL)) {
         for (size_t i = 0; i < count; i++)
             buf_format(&known, "%s%s", i ? ", " : "", names[i]);

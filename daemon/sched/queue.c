@@ -87,22 +87,23 @@ static void name_failure(const struct error *fault, char *ret_code, size_t capac
 }
 
 static bool fail_job(struct queue *queue, const char *job_id, enum job_state from,
-                     struct job_change *change, const struct error *fault, struct error *err)
+                     const struct job_change *given, const struct error *fault, struct error *err)
 {
+    struct job_change change = *given;
     char code[64];
     struct notes notes;
     bool ok;
 
     name_failure(fault, code, sizeof(code));
-    change->state_reason = "";
-    change->error_code = code;
-    change->error_param = fault->param;
-    change->error_message = fault->message;
+    change.state_reason = "";
+    change.error_code = code;
+    change.error_param = fault->param;
+    change.error_message = fault->message;
     notes_init(&notes);
-    notes_add(&notes, EVENT_ERROR, "state", failure_data(code, fault, change->error_lines_json),
+    notes_add(&notes, EVENT_ERROR, "state", failure_data(code, fault, change.error_lines_json),
               "The job failed: %s", fault->message);
     notes_add_done(&notes, job_state_name(JOB_FAILED), NULL);
-    ok = move(queue, job_id, from, JOB_FAILED, change, &notes, err);
+    ok = move(queue, job_id, from, JOB_FAILED, &change, &notes, err);
     notes_release(&notes);
     return ok;
 }
