@@ -22,23 +22,23 @@
 static struct training unbroken, stopped;
 
 /* Short lines: what is tested is the order of things. */
-static const char *write_lines(const struct training *training)
+static void write_lines(const char *path, int first, int count)
 {
-    char text[LINE_COUNT * 96];
+    char text[64 * 96];
     int size = 0;
 
-    for (int i = 0; i < LINE_COUNT; i++)
+    for (int i = first; i < first + count; i++)
         size += snprintf(text + size, sizeof(text) - (size_t)size,
-                         "{\"query\":\"%c%d\",\"tools\":[],\"answers\":[]}\n", 'a' + i, i * i);
-    scratch_write(training->data_path, text, (size_t)size);
-    return training->data_path;
+                         "{\"query\":\"%c%d\",\"tools\":[],\"answers\":[]}\n", 'a' + i % 26, i * i);
+    scratch_write(path, text, (size_t)size);
 }
 
 /* 14 lines in two batches, 3 held out in one, two epochs: four steps. */
 static void init_job(struct training *training)
 {
     training_init(training, MINI, NULL);
-    training->job.training_path = write_lines(training);
+    write_lines(training->data_path, 0, LINE_COUNT);
+    training->job.training_path = training->data_path;
     training->job.hyper.n_epochs = 2;
     training->job.hyper.batch_size = 8;
     training->job.hyper.lora_rank = 2;
@@ -415,6 +415,39 @@ static void every_failed_allocation_is_an_error_that_leaves_nothing(void **state
     }
 }
 
+/* ---- validation ------------------------------------------------------------------------------ */
+
+/* The loss after one epoch over the lines [first, first + count), as a validation file. */
+static double valid_loss_of(struct backend *be, int first, int count)
+{
+    char path[320];
+
+    init_job(&stopped);
+    snprintf(path, sizeof(path), "%s", scratch_path(stopped.scratch, "held.jsonl"));
+    write_lines(path, first, count);
+    stopped.job.validation_path = path;
+    stopped.job.hyper.n_epochs = 1;
+    training_run(&stopped, be);
+    assert_int_equal(stopped.plan.validation_count, count);
+    assert_int_equal(stopped.plan.example_count, LINE_COUNT);
+    const double loss = stopped.epochs[0].full_valid_loss;
+    assert_true(loss == stopped.result.final_valid_loss);
+    training_release(&stopped);
+    return loss;
+}
+
+static void a_short_last_batch_of_validation_weighs_as_much_as_a_full_one(void **state)
+{
+    (void)state;
+    struct backend *be = watch_open();
+    const double both = valid_loss_of(be, 30, 11); /* batches of 8 and of 3 */
+    const double full = valid_loss_of(be, 30, 8), last = valid_loss_of(be, 38, 3);
+
+    assert_true(fabs(full - last) > 1e-3);
+    assert_true(fabs(both - (full + last) / 2) < 1e-9);
+    watch_close(be);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 #define LONG_STEPS 2000
@@ -497,6 +530,7 @@ int main(void)
         cmocka_unit_test(another_jobs_checkpoints_are_not_taken),
         cmocka_unit_test(a_checkpoint_that_cannot_be_written_is_a_warning_not_the_end),
         cmocka_unit_test(every_failed_allocation_is_an_error_that_leaves_nothing),
+        cmocka_unit_test(a_short_last_batch_of_validation_weighs_as_much_as_a_full_one),
         cmocka_unit_test(thousands_of_steps_take_no_more_memory_than_the_first),
     };
 
