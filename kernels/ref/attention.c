@@ -18,6 +18,7 @@
  */
 #include "kernels/ref/ref.h"
 
+#include <assert.h>
 #include <math.h>
 
 static double dot(const float *a, const float *b, size_t count)
@@ -45,6 +46,7 @@ void ref_attention_forward(float *o, float *lse, const float *q, const float *k,
     const size_t H = shape->head_count, G = shape->kv_head_count;
     const size_t C = shape->qk_size, V = shape->v_size;
 
+    assert(V <= REF_WIDTH_MAX);
     for (size_t ih = 0; ih < tree->token_count * H; ih++) {
         const size_t i = ih / H, g = ih % H / (H / G);
         double largest = -INFINITY, total = 0, sums[REF_WIDTH_MAX] = {0};
@@ -135,6 +137,8 @@ void ref_attention_backward(float *dq, float *dk, float *dv, const float *dout, 
 {
     const struct attention_inputs in = {dout, o, lse, q, k, v, shape};
 
+    assert(shape->qk_size <= REF_WIDTH_MAX);
+    assert(shape->v_size <= REF_WIDTH_MAX);
     for (size_t ih = 0; ih < tree->token_count * shape->head_count; ih++)
         query_backward(dq, &in, tree, ih);
     for (size_t jg = 0; jg < tree->token_count * shape->kv_head_count; jg++)

@@ -85,6 +85,7 @@ void ref_cross_entropy(float *loss, float *hit, float *dx, float *dtable, const 
 {
     struct target_run run = {0};
 
+    assert(D <= REF_WIDTH_MAX);
     if (dx)
         memset(dx, 0, N * D * sizeof(*dx));
     for (; run.first < targets; run.first = run.past) {

@@ -21,6 +21,7 @@
  */
 #include "kernels/ref/ref.h"
 
+#include <assert.h>
 #include <string.h>
 
 static void round_head(float *y, const struct heads *heads)
@@ -111,6 +112,7 @@ void ref_heads_backward(float *dx, float *dtaps, float *dgain, const float *dy, 
     const size_t H = heads->head_count, C = heads->head_size;
     double dt[REF_WIDTH_MAX];
 
+    assert(C <= REF_WIDTH_MAX);
     memset(dx, 0, tree->token_count * H * C * sizeof(*dx));
     for (size_t n = 0; n < tree->token_count; n++) {
         for (size_t h = 0; h < H; h++) {

@@ -29,6 +29,7 @@
  */
 #include "kernels/ref/ref.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -121,6 +122,8 @@ void ref_hyper_read_forward(float *u, float *h, float *raw, float *r, const floa
     const size_t n = weights->lanes, D = weights->D, M = 2 * n + n * n;
     float nx[REF_LANES_MAX * REF_WIDTH_MAX];
 
+    assert(n <= REF_LANES_MAX);
+    assert(D <= REF_WIDTH_MAX);
     for (size_t token = 0; token < N; token++) {
         const float *lanes = &S[token * n * D];
         float *h_token = &h[token * M], *raw_token = &raw[token * M];
@@ -190,6 +193,8 @@ void ref_hyper_read_backward(float *dS, const struct hyper_gradients *gradients,
     double dnx[REF_LANES_MAX * REF_WIDTH_MAX];
     float nx[REF_LANES_MAX * REF_WIDTH_MAX];
 
+    assert(n <= REF_LANES_MAX);
+    assert(D <= REF_WIDTH_MAX);
     for (size_t token = 0; token < N; token++) {
         const float *lanes = &S[token * n * D], *du_token = &du[token * D];
         const double rn = r[token];

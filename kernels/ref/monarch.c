@@ -26,6 +26,7 @@
  */
 #include "kernels/ref/ref.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -121,6 +122,8 @@ static void forward(struct pass *pass, const float *x, const struct monarch *wei
     const size_t P = weights->P;
     double out[REF_WIDTH_MAX];
 
+    assert(P <= REF_WIDTH_MAX);
+    assert(weights->rank <= REF_RANK_MAX);
     condition(pass, x, weights);
     for (size_t i = 0; i < P; i++)
         pass->in1[i] = i < weights->D ? (double)weights->d1[i] * x[i] : 0;

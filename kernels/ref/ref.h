@@ -15,7 +15,7 @@
 
 #include "kernels/backend.h"
 
-#define REF_WIDTH_MAX 4096 /* longest vector kept on the stack, in elements */
+#define REF_WIDTH_MAX 4096 /* longest vector kept on the stack, in elements; asserted */
 #define REF_LANES_MAX 8
 #define REF_RANK_MAX 64
 #define REF_EPSILON 1e-6 /* under every root of a mean square */
