@@ -15,6 +15,7 @@
 #include "kernels/cpu/vector.h"
 
 #define GROUP_MAX 128
+#define STRIP 8 /* rows of a tile whose codes are found together */
 
 void quant_round_a8(float *y, const float *x, size_t C)
 {
@@ -93,34 +94,30 @@ static void hadamard(float value[][LANES], size_t group)
             value[i][l] *= entry;
 }
 
-/* Replaces one row of rotated values by its codes times the norm. */
-static void code_row(float *value, int32_t *index, const float *divisor, const float *norm,
-                     const struct codebook *codebook)
+/* The nearest code of each value. Distances are compared by their bits, which have the order of
+ * floats without a sign: branches would stand in the way of SIMD. */
+static void nearest(int32_t *restrict index, const float *restrict unit, size_t count,
+                    const struct codebook *codebook)
 {
-    float unit[LANES], best[LANES], code[LANES];
+    int32_t best[STRIP * LANES];
 
-    for (size_t l = 0; l < LANES; l++) {
-        unit[l] = value[l] / divisor[l];
-        best[l] = fabsf(unit[l] - codebook->values[0]);
-        code[l] = codebook->values[0];
-        index[l] = 0;
+    for (size_t i = 0; i < count; i++) {
+        best[i] = (int32_t)vector_bits(fabsf(unit[i] - codebook->values[0]));
+        index[i] = 0;
     }
-    for (size_t k = 1; k < codebook->count; k++) {
+    for (int32_t k = 1; k < (int32_t)codebook->count; k++) {
         const float candidate = codebook->values[k];
-        for (size_t l = 0; l < LANES; l++) {
-            float distance = fabsf(unit[l] - candidate);
-            index[l] = distance < best[l] ? (int32_t)k : index[l];
-            code[l] = distance < best[l] ? candidate : code[l];
-            best[l] = distance < best[l] ? distance : best[l];
+        for (size_t i = 0; i < count; i++) {
+            int32_t distance = (int32_t)vector_bits(fabsf(unit[i] - candidate));
+            index[i] = distance < best[i] ? k : index[i];
+            best[i] = distance < best[i] ? distance : best[i];
         }
     }
-    for (size_t l = 0; l < LANES; l++)
-        value[l] = code[l] * norm[l];
 }
 
 static void code_tile(struct tile *tile, const struct codebook *codebook)
 {
-    const size_t group = codebook->group;
+    const size_t group = codebook->group, strip = group < STRIP ? group : STRIP;
     float sum[LANES] = {0}, divisor[LANES];
 
     hadamard(tile->value, group);
@@ -133,7 +130,14 @@ static void code_tile(struct tile *tile, const struct codebook *codebook)
         tile->norm[l] = to_float16(norm);
     }
     for (size_t i = 0; i < group; i++)
-        code_row(tile->value[i], tile->index[i], divisor, tile->norm, codebook);
+        for (size_t l = 0; l < LANES; l++)
+            tile->value[i][l] /= divisor[l];
+    for (size_t i = 0; i < group; i += strip)
+        nearest(&tile->index[0][0] + i * LANES, &tile->value[0][0] + i * LANES, strip * LANES,
+                codebook);
+    for (size_t i = 0; i < group; i++)
+        for (size_t l = 0; l < LANES; l++)
+            tile->value[i][l] = codebook->values[tile->index[i][l]] * tile->norm[l];
     hadamard(tile->value, group);
 }
 

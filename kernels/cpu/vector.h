@@ -10,6 +10,7 @@
 #ifndef NEEDLED_VECTOR_H
 #define NEEDLED_VECTOR_H
 
+#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,12 +18,15 @@
 
 #define LANES 16
 
+static_assert(LANES == 16, "vector_fold halves 16 lanes");
+
 static inline float vector_fold(float *lane)
 {
-    for (size_t half = LANES / 2; half > 0; half /= 2)
-        for (size_t k = 0; k < half; k++)
-            lane[k] += lane[k + half];
-    return lane[0];
+    for (size_t k = 0; k < 8; k++)
+        lane[k] += lane[k + 8];
+    for (size_t k = 0; k < 4; k++)
+        lane[k] += lane[k + 4];
+    return (lane[0] + lane[2]) + (lane[1] + lane[3]);
 }
 
 static inline float vector_dot(const float *a, const float *b, size_t count)
@@ -111,17 +115,21 @@ static inline float vector_from_bits(uint32_t bits)
     return x;
 }
 
-/* Within 2 ulp; 0 below -86.9 (1.8e-38), infinity where float ends. Adding 1.5 * 2^23 rounds to a
- * whole number and leaves it in the low bits; the power of two is put together in two steps. */
+/* exp of x cut to [-87, 87]: never 0, never infinite, within 2 ulp; NaN stays NaN. Choices are made
+ * on the bits: comparing floats may trap, so the compiler would keep them as branches. Adding
+ * 1.5 * 2^23 rounds to a whole number and leaves it in the low bits. */
 static inline float vector_exp(float x)
 {
-    const float low = -86.9f, high = 89.0f, shift = 12582912.0f;
-    float c = x > high ? high : x;
-    c = c < low ? low : c;
+    const int32_t limit = 0x42ae0000, infinity = 0x7f800000; /* 87 */
+    const float shift = 12582912.0f;
+    int32_t bits = (int32_t)vector_bits(x), size = bits & 0x7fffffff;
+    uint32_t not_a_number = size > infinity ? 0x7fc00000u : 0u;
+    size = size > limit ? limit : size;
+    float c = vector_from_bits((uint32_t)(size | (bits & INT32_MIN)));
+
     float t = c * 1.44269504088896341f + shift;
     float n = t - shift;
     float f = c - n * 0.693359375f + n * 2.12194440e-4f;
-
     float p = 1.9875691500e-4f;
     p = p * f + 1.3981999507e-3f;
     p = p * f + 8.3334519073e-3f;
@@ -130,9 +138,8 @@ static inline float vector_exp(float x)
     p = p * f + 5.0000001201e-1f;
     p = p * f * f + f + 1.0f;
 
-    float half_power = vector_from_bits((vector_bits(t) << 23) + 0x3f000000u);
-    float result = p * half_power * 2.0f;
-    return x < low ? 0.0f : result;
+    float power = vector_from_bits((vector_bits(t) << 23) + 0x3f800000u);
+    return vector_from_bits(vector_bits(p * power) | not_a_number);
 }
 
 /* Natural logarithm of a positive normal number, within 2 ulp; NaN and infinity give NaN. */
