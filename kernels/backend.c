@@ -30,7 +30,7 @@ int backend_device_count(enum backend_kind kind, char *ret_reason, size_t reason
     case BACKEND_KIND_COUNT:
         break;
     }
-    snprintf(ret_reason, reason_size, "%s", not_built);
+    (void)snprintf(ret_reason, reason_size, "%s", not_built);
     return 0;
 }
 
@@ -42,7 +42,7 @@ enum backend_status backend_describe(enum backend_kind kind, int device_index,
     switch (kind) {
     case BACKEND_REF:
         host_describe(ret_device);
-        snprintf(ret_device->detail, sizeof(ret_device->detail), "plain loops, one thread");
+        (void)snprintf(ret_device->detail, sizeof(ret_device->detail), "plain loops, one thread");
         return BACKEND_OK;
     case BACKEND_CPU:
         cpu_describe(ret_device);
@@ -61,8 +61,8 @@ enum backend_status backend_open(enum backend_kind kind, const struct backend_op
     if (backend_device_count(kind, ret_reason, reason_size) == 0)
         return BACKEND_ABSENT;
     if (options->device_index != 0) {
-        snprintf(ret_reason, reason_size, "no device %d: %s has one, number 0",
-                 options->device_index, backend_name(kind));
+        (void)snprintf(ret_reason, reason_size, "no device %d: %s has one, number 0",
+                       options->device_index, backend_name(kind));
         return BACKEND_ABSENT;
     }
     if (kind == BACKEND_REF)
@@ -87,7 +87,7 @@ void backend_set_fault(struct backend *be, enum backend_status status, const cha
         return; /* the first fault is the one that explains */
     be->status = status;
     va_start(arguments, format);
-    vsnprintf(be->fault, sizeof(be->fault), format, arguments);
+    (void)vsnprintf(be->fault, sizeof(be->fault), format, arguments);
     va_end(arguments);
 }
 

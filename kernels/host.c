@@ -75,7 +75,7 @@ static bool read_line_value(const char *path, const char *key, char *ret_value, 
         if (!value || strncmp(line, key, strlen(key)) != 0)
             continue;
         value += 1 + strspn(value + 1, " \t");
-        snprintf(ret_value, size, "%.*s", (int)strcspn(value, "\n"), value);
+        (void)snprintf(ret_value, size, "%.*s", (int)strcspn(value, "\n"), value);
         found = true;
     }
     if (file)
@@ -91,7 +91,7 @@ void host_describe(struct backend_device *ret_device)
 
     *ret_device = (struct backend_device){.core_count = cores > 0 ? (int)cores : 1};
     if (!read_line_value("/proc/cpuinfo", "model name", ret_device->name, sizeof(ret_device->name)))
-        snprintf(ret_device->name, sizeof(ret_device->name), "unnamed processor");
+        (void)snprintf(ret_device->name, sizeof(ret_device->name), "unnamed processor");
     if (page_bytes > 0 && pages > 0)
         ret_device->memory_total_bytes = (uint64_t)page_bytes * (uint64_t)pages;
     if (read_line_value("/proc/meminfo", "MemAvailable", kib, sizeof(kib)))

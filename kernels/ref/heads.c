@@ -110,7 +110,7 @@ void ref_heads_backward(float *dx, float *dtaps, float *dgain, const float *dy, 
                         const struct tree *tree)
 {
     const size_t H = heads->head_count, C = heads->head_size;
-    double dt[REF_WIDTH_MAX];
+    double dt[REF_WIDTH_MAX] = {0};
 
     assert(C <= REF_WIDTH_MAX);
     memset(dx, 0, tree->token_count * H * C * sizeof(*dx));

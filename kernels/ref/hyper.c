@@ -103,7 +103,7 @@ static void normalise_lanes(float *nx, const float *S, double r, const struct hy
 static void coefficients(float *h, const float *raw, const struct hyper *weights)
 {
     const size_t n = weights->lanes, M = 2 * n + n * n;
-    double l[COEFFICIENTS_MAX], states[2 * ROUNDS][MIX_MAX];
+    double l[COEFFICIENTS_MAX] = {0}, states[2 * ROUNDS][MIX_MAX];
 
     for (size_t m = 0; m < M; m++)
         l[m] = (double)weights->scale[part_of(m, n)] * raw[m] + weights->bias[m];
@@ -153,7 +153,7 @@ static void coefficients_backward(double *dl, const double *dpre, const float *d
                                   const float *raw, const struct hyper *weights)
 {
     const size_t n = weights->lanes;
-    double l[MIX_MAX], states[2 * ROUNDS][MIX_MAX];
+    double l[MIX_MAX] = {0}, states[2 * ROUNDS][MIX_MAX];
 
     for (size_t i = 0; i < n; i++) {
         const double pre = h[i], post = h[n + i];

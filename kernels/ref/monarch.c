@@ -42,7 +42,7 @@ static void kron(double *out, const double *in, const float *wa, const float *wb
                  const struct monarch *weights, bool back)
 {
     const size_t a = weights->a, b = weights->b;
-    double left[REF_WIDTH_MAX]; /* wa applied: [a,b] */
+    double left[REF_WIDTH_MAX] = {0}; /* wa applied: [a,b] */
 
     for (size_t k = 0; k < a; k++) {
         for (size_t j = 0; j < b; j++) {
@@ -120,7 +120,7 @@ static void condition(struct pass *pass, const float *x, const struct monarch *w
 static void forward(struct pass *pass, const float *x, const struct monarch *weights)
 {
     const size_t P = weights->P;
-    double out[REF_WIDTH_MAX];
+    double out[REF_WIDTH_MAX] = {0};
 
     assert(P <= REF_WIDTH_MAX);
     assert(weights->rank <= REF_RANK_MAX);
@@ -145,7 +145,7 @@ void ref_monarch_forward(float *y, const float *skip, const float *x, const stru
                          size_t N)
 {
     const size_t D = weights->D;
-    struct pass pass;
+    struct pass pass = {0};
 
     for (size_t n = 0; n < N; n++) {
         forward(&pass, &x[n * D], weights);
@@ -191,7 +191,7 @@ static void backward(float *dx, const struct monarch_gradients *gradients, const
 {
     const struct monarch *w = weights;
     const size_t P = w->P, D = w->D;
-    double dk[REF_WIDTH_MAX], dz[REF_WIDTH_MAX], dc[REF_WIDTH_MAX];
+    double dk[REF_WIDTH_MAX] = {0}, dz[REF_WIDTH_MAX] = {0}, dc[REF_WIDTH_MAX] = {0};
 
     for (size_t i = 0; i < P; i++) {
         dk[i] = i < D ? (double)w->d4[i] * dy[i] : 0;
@@ -234,7 +234,7 @@ void ref_monarch_backward(float *dx, const struct monarch_gradients *gradients, 
                           const float *x, const struct monarch *weights, size_t N)
 {
     const size_t D = weights->D;
-    struct pass pass;
+    struct pass pass = {0};
 
     if (gradients && !gradients->w1a)
         gradients = NULL;

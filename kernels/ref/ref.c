@@ -39,7 +39,7 @@ enum backend_status ref_open(const struct backend_options *options, struct backe
 
     (void)options; /* one thread, one device */
     if (!be) {
-        snprintf(ret_reason, reason_size, "out of memory for the backend itself");
+        (void)snprintf(ret_reason, reason_size, "out of memory for the backend itself");
         return BACKEND_NO_MEMORY;
     }
     be->table = &ref_table;
