@@ -28,8 +28,8 @@
 #include <unistd.h>
 
 struct api_daemon {
-    /* Set before the opening: the scheduler works on a database of its own, so that jobs written
-     * into the served one are the test's alone. */
+    /* Set before the opening: the scheduler works on a database of its own and has no device, so
+     * that jobs written into the served one are the test's alone. */
     bool own_jobs;
     char *folder;
     char database[512], scheduled_database[512], models[512], socket[512];
@@ -91,6 +91,7 @@ static inline void api_daemon_open(struct api_daemon *daemon, struct server_opti
     if (daemon->own_jobs) {
         struct store *other = NULL;
 
+        daemon->devices.count = 0;
         api_daemon_must(store_open(daemon->scheduled_database, true, &other, &err), &err);
         store_close(other);
     }

@@ -23,6 +23,7 @@ static struct api_daemon d;
 static int open_plain(void **state)
 {
     (void)state;
+    d.own_jobs = true;
     api_daemon_open(&d, (struct server_options){0});
     return 0;
 }

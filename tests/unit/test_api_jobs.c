@@ -430,7 +430,7 @@ static void a_create_names_its_first_fault_in_the_order_of_the_checks(void **sta
          "n_epochs", 400},
         {"{\"model\":\"nothing\",\"training_file\":\"file-x\","
          "\"hyperparameters\":{\"n_epochs\":\"auto\"}}",
-         "training_file", 404},
+         "training_file", 400},
         {"{\"model\":\"needle\",\"training_file\":7}", "training_file", 400},
     };
 
@@ -455,8 +455,8 @@ int main(void)
         PLAIN(models_are_bases_and_what_jobs_made),
         PLAIN(an_adapter_is_a_file_to_save),
         PLAIN(a_deleted_model_is_gone_with_its_file),
-        PLAIN(devices_and_health_are_told),
 #define WHOLE(name) cmocka_unit_test_setup_teardown(name, open_whole, close_it)
+        WHOLE(devices_and_health_are_told),
         WHOLE(a_job_goes_from_its_upload_to_its_adapter),
         WHOLE(a_cancelled_job_says_so_at_once_and_a_second_cancel_is_harmless),
         WHOLE(a_create_names_its_first_fault_in_the_order_of_the_checks),

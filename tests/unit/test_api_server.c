@@ -11,6 +11,7 @@ static struct api_daemon d;
 static int open_plain(void **state)
 {
     (void)state;
+    d.own_jobs = true;
     api_daemon_open(&d, (struct server_options){0});
     return 0;
 }
@@ -18,6 +19,7 @@ static int open_plain(void **state)
 static int open_with_key(void **state)
 {
     (void)state;
+    d.own_jobs = true;
     api_daemon_open(&d, (struct server_options){.api_key = "sk-secret"});
     return 0;
 }
@@ -25,6 +27,7 @@ static int open_with_key(void **state)
 static int open_small(void **state)
 {
     (void)state;
+    d.own_jobs = true;
     api_daemon_open(&d, (struct server_options){.upload_limit_bytes = 100000});
     return 0;
 }
@@ -64,7 +67,7 @@ static void a_host_that_is_not_ours_is_refused(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct web_answer answer;
 
-        web_ask(d.port, &answer, "GET /healthz HTTP/1.1\r\nHost: %s\r\n" CLOSE "\r\n",
+        web_ask(d.port, &answer, "GET /v1/models HTTP/1.1\r\nHost: %s\r\n" CLOSE "\r\n",
                 cases[i].host);
         if (answer.status != cases[i].status)
             fail_msg("Host '%s': %d %s", cases[i].host, answer.status, answer.body);
@@ -91,7 +94,7 @@ static void a_foreign_origin_is_refused_and_a_known_one_is_not(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct web_answer answer;
 
-        web_ask(d.port, &answer, "GET /healthz HTTP/1.1\r\n" HOST "Origin: %s\r\n" CLOSE "\r\n",
+        web_ask(d.port, &answer, "GET /v1/models HTTP/1.1\r\n" HOST "Origin: %s\r\n" CLOSE "\r\n",
                 cases[i].origin);
         if (answer.status != cases[i].status)
             fail_msg("Origin '%s': %d %s", cases[i].origin, answer.status, answer.body);
@@ -391,7 +394,7 @@ static void a_chunked_body_past_the_limit_ends_in_413_and_keeps_nothing(void **s
     assert_true(web_is_closed(descriptor, 5000));
     web_release(&answer);
     close(descriptor);
-    web_call(d.port, "GET", "/healthz", &answer); /* and the next request works */
+    web_call(d.port, "GET", "/v1/models", &answer); /* and the next request works */
     assert_int_equal(answer.status, 200);
     web_release(&answer);
     assert_int_equal(api_daemon_count_uploads(&d), 0);
@@ -419,7 +422,8 @@ static void a_key_is_asked_for_on_every_call_but_health(void **state)
     assert_int_equal(answer.status, 200);
     web_release(&answer);
     web_call(d.port, "GET", "/healthz", &answer);
-    assert_int_equal(answer.status, 200);
+    assert_non_null(
+        strstr(answer.body, "\"status\":")); /* ill, since there is no device, but told */
     web_release(&answer);
 }
 
@@ -483,7 +487,7 @@ static void a_header_that_never_ends_is_closed_and_others_are_served(void **stat
     web_send_text(dripping, "GET /v1/models HTTP/1.1\r\n");
     for (int i = 0; i < 20; i++) { /* a byte a second would please a timeout of silence */
         web_send_text(dripping, "x");
-        web_call(d.port, "GET", "/healthz", &answer);
+        web_call(d.port, "GET", "/v1/models", &answer);
         assert_int_equal(answer.status, 200);
         web_release(&answer);
         if (web_is_closed(dripping, 1000))

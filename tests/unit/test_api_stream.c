@@ -282,7 +282,7 @@ static void readers_that_do_not_read_stay_bounded_and_hold_up_nobody(void **stat
         if (i % 50 == 0) {
             int64_t started = now_ms();
 
-            web_call(d.port, "GET", "/healthz", &answer);
+            web_call(d.port, "GET", "/v1/models", &answer);
             assert_int_equal(answer.status, 200);
             assert_true(now_ms() - started < 2000);
             web_release(&answer);
@@ -336,7 +336,7 @@ static void readers_that_leave_are_noticed(void **state)
     while (count_sockets() > before && now_ms() < until)
         usleep(50000);
     assert_int_equal(count_sockets(), before);
-    web_call(d.port, "GET", "/healthz", &answer);
+    web_call(d.port, "GET", "/v1/models", &answer);
     assert_int_equal(answer.status, 200);
     web_release(&answer);
 }
