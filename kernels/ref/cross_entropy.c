@@ -33,10 +33,10 @@ static double logit_of(const float *x, const float *row, size_t D)
 static double log_total(uint32_t *ret_best, const float *x, const float *table, size_t vocab,
                         size_t D)
 {
-    double largest = -INFINITY, total = 0; /* total of exp(logit - largest) */
+    double largest = logit_of(x, table, D), total = 1; /* total of exp(logit - largest) */
     uint32_t best = 0;
 
-    for (size_t w = 0; w < vocab; w++) {
+    for (size_t w = 1; w < vocab; w++) {
         const double logit = logit_of(x, &table[w * D], D);
 
         if (logit > largest) {
