@@ -32,13 +32,24 @@ count() {
     fi
 }
 
+# Two at a time: most are single-threaded.
+names=()
 for source in tests/unit/test_*.c; do
     name=$(basename "$source" .c)
     if [ "$what" = tsan ]; then
         case $name in test_kernels_cpu*|test_store_*|test_sched_*|test_api_*) ;; *) continue ;; esac
     fi
-    timeout 900 "$out/tests/$name" >"$logs/$name" 2>&1
-    count "$logs/$name" $? "$name"
+    names+=("$name")
+done
+export out logs
+run_one() {
+    timeout 1200 "$out/tests/$1" >"$logs/$1" 2>&1
+    echo $? >"$logs/$1.status"
+}
+export -f run_one
+printf '%s\n' "${names[@]}" | xargs -P "$(nproc)" -I{} bash -c 'run_one {}'
+for name in "${names[@]}"; do
+    count "$logs/$name" "$(cat "$logs/$name.status" 2>/dev/null || echo 255)" "$name"
 done
 
 if [ "$what" = all ]; then
