@@ -33,7 +33,8 @@ struct model_spec {
 };
 
 struct model_plan {
-    size_t weights_bytes, adapter_bytes, activations_bytes; /* adapter: values, gradients, moments */
+    size_t weights_bytes, adapter_bytes,
+        activations_bytes; /* adapter: values, gradients, moments */
 };
 MUST_CHECK bool model_plan(const char *folder, const struct model_spec *spec,
                            struct model_plan *ret_plan, struct error *err);
