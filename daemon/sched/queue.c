@@ -425,6 +425,29 @@ bool queue_stop(void *owner, void *arguments, struct error *err)
     return true;
 }
 
+bool queue_abandon(void *owner, void *arguments, struct error *err)
+{
+    struct queue *queue = owner;
+    struct notes notes;
+    bool ok = true;
+
+    (void)arguments;
+    atomic_store(&queue->abandoned, true);
+    notes_init(&notes);
+    notes_add(&notes, EVENT_INFO, "state", notes_status(job_state_name(JOB_QUEUED)),
+              "The daemon stopped while the job's files were being read; the job is queued again");
+    for (size_t i = 0; i < queue->slot_count && ok; i++) {
+        const char *job_id = queue->slots[i].job_id; /* only this thread writes it */
+
+        if (job_id[0] == '\0')
+            continue;
+        ok = move(queue, job_id, JOB_RUNNING, JOB_QUEUED, NULL, &notes, err) ||
+             err->code == ERR_CONFLICT; /* cancelled meanwhile */
+    }
+    notes_release(&notes);
+    return ok;
+}
+
 bool queue_ping(void *owner, void *arguments, struct error *err)
 {
     struct queue *queue = owner;

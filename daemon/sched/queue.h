@@ -37,6 +37,8 @@ struct queue {
     struct mailbox *mailbox;
     struct store *store; /* the scheduler's thread's */
     bool stopping;       /* the scheduler's thread's: nothing is claimed any more */
+    /* Threads may outlive the feed, which they must not touch then. Set before the feed goes. */
+    atomic_bool abandoned;
     pthread_mutex_t lock;
     struct queue_slot slots[DEVICE_MAX];
     size_t slot_count;
@@ -96,6 +98,7 @@ struct queue_fault {
 };
 mailbox_function queue_set_service; /* const struct queue_fault */
 mailbox_function queue_stop;        /* nothing; running jobs are told to stop */
+mailbox_function queue_abandon;     /* nothing; jobs whose threads do not end are queued again */
 mailbox_function queue_ping;        /* nothing; the database answers */
 
 struct json *queue_slots_json(struct queue *queue);

@@ -61,10 +61,12 @@ static void update(struct run *run, const struct job_change *change, const struc
 
     recorder_drain(run->parts->recorder); /* events stay in order */
     if (jobs_update(run->parts->store, run->job->id, change, notes ? notes->drafts : NULL,
-                    notes ? notes->count : 0, &err))
-        events_feed_publish(run->parts->queue->options->feed, run->job->id);
-    else
+                    notes ? notes->count : 0, &err)) {
+        if (!atomic_load(&run->parts->queue->abandoned))
+            events_feed_publish(run->parts->queue->options->feed, run->job->id);
+    } else {
         log_failure(run, doing, &err);
+    }
 }
 
 static bool is_warned(const struct run *run, const char *text)

@@ -18,7 +18,7 @@
 #include <time.h>
 
 #define JOB_ID_DIGITS 24
-#define STOP_NS 1700000000   /* for threads to end: the service promises two seconds */
+#define STOP_NS 1200000000   /* for threads to end: the process has two seconds in all */
 #define STOP_LOOK_NS 2000000 /* between looks */
 
 struct scheduler {
@@ -111,13 +111,15 @@ void scheduler_stop(struct scheduler *scheduler)
         joined = join_before(worker_thread(scheduler->workers[i]), deadline_ns) && joined;
     if (scheduler->validator)
         joined = join_before(validator_thread(scheduler->validator), deadline_ns) && joined;
+    if (!joined && !mailbox_call(scheduler->mailbox, queue_abandon, NULL, &err))
+        log_write(LOG_LEVEL_ERROR, "stop: %s", err.message);
     if (scheduler->has_thread) {
         mailbox_close(scheduler->mailbox);
         (void)pthread_join(scheduler->thread, NULL); /* ours, and joined once */
     }
     if (!joined) {
-        /* A thread deep in a large data set: the process ends under it. Its job is taken up again
-         * at the next start, and what it holds must outlive it. */
+        /* A thread deep in a large data set: the process ends under it, and what it holds must
+         * outlive it. */
         log_write(LOG_LEVEL_WARN, "a data set is still being read: ending without waiting for it");
         return;
     }
