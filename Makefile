@@ -71,12 +71,12 @@ deps: ## install the build dependencies (apt), or say the one command that does
 	@tests/support/deps.sh $(DEB_DEPS)
 
 demo: ## build, start a daemon, fine-tune the small base model, show the curve
-	@$(MAKE) --no-print-directory deps
+	@tests/support/deps.sh $(DEB_DEPS)
 	@$(MAKE) --no-print-directory -j$(JOBS) all $(OUT)/tests/make_lines
 	@tests/demo.sh $(OUT)
 
 test: ## build and run every test; ends with "N passed, N failed"
-	@$(MAKE) --no-print-directory deps
+	@tests/support/deps.sh $(DEB_DEPS)
 	@$(MAKE) --no-print-directory -j$(JOBS) all tests-built
 	@tests/run.sh $(OUT)
 
@@ -110,14 +110,20 @@ clean: ## remove every output
 
 # ---- rules ---------------------------------------------------------------------------------------
 
+# Before the first object: the packages to install in place of a compiler's or linker's errors.
+$(OUT)/deps:
+	@{ command -v $(firstword $(CC)) && command -v $(firstword $(CXX)) && pkg-config --exists $(PKGS); } >/dev/null 2>&1 || \
+	    tests/support/deps.sh --say $(DEB_DEPS)
+	@mkdir -p $(@D) && touch $@
+
 .PRECIOUS: $(OUT)/%.o
 
-$(OUT)/%.o: %.c
+$(OUT)/%.o: %.c | $(OUT)/deps
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CC    $<")
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 
-$(OUT)/%.o: %.cc
+$(OUT)/%.o: %.cc | $(OUT)/deps
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CXX   $<")
 	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c $< -o $@
