@@ -116,7 +116,7 @@ bool models_handle_delete(struct request *request, struct error *err)
     char path[LIMIT_PATH_BYTES];
     struct model_record model = {0};
     struct json *answer;
-    bool base = false;
+    bool base = false, used = false;
 
     if (!is_base(request, request->params[0], &base, err))
         return false;
@@ -127,9 +127,9 @@ bool models_handle_delete(struct request *request, struct error *err)
     if (!get_model(request, &model, err) ||
         !artifact_path(path, sizeof(path), request->services->state_folder, model.artifact, err))
         return false;
-    if (!models_delete(request->store, model.id, err)) /* the row first: it is what others see */
-        return false;
-    if (!file_remove(path, err))
+    if (!models_delete(request->store, model.id, err) || /* the row first: others see that */
+        !models_has_artifact(request->store, model.artifact, &used, err) ||
+        (!used && !file_remove(path, err)))
         return false;
     answer = json_new_object();
     json_add_string(answer, "id", model.id);

@@ -106,3 +106,19 @@ bool models_delete(struct store *store, const char *id, struct error *err)
         return false;
     return sql_changed_rows(store) > 0 || not_found(id, err);
 }
+
+bool models_has_artifact(struct store *store, const char *artifact, bool *ret_used,
+                         struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool row = false, ok;
+
+    if (!sql_start(store, "SELECT 1 FROM models WHERE artifact = ?1 LIMIT 1", &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, artifact);
+    ok = sql_next(store, statement, &row, err);
+    sql_end(statement);
+    if (ok)
+        *ret_used = row;
+    return ok;
+}

@@ -30,5 +30,8 @@ MUST_CHECK bool models_get(struct store *store, const char *id, struct model_rec
 MUST_CHECK bool models_list(struct store *store, struct model_record **ret_models,
                             size_t *ret_count, struct error *err); /* newest first; free() */
 MUST_CHECK bool models_delete(struct store *store, const char *id, struct error *err);
+/* Whether any model's adapter is that file: a job's last checkpoint and its model share one. */
+MUST_CHECK bool models_has_artifact(struct store *store, const char *artifact, bool *ret_used,
+                                    struct error *err);
 
 #endif

@@ -486,6 +486,24 @@ static void models_are_listed_newest_first_and_replaced_by_their_own_job_only(vo
     assert_int_equal(err.code, ERR_NOT_FOUND);
 }
 
+static void an_adapter_is_used_until_the_last_of_its_models_is_gone(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model_record model = {
+        .id = "ft:a", .job_id = "ftjob-1", .artifact = "ftjob-1.safetensors", .valid_loss = NAN};
+    bool used = false;
+
+    CHECK(models_insert(fixture->store, &model, &fault));
+    (void)snprintf(model.id, sizeof(model.id), "ft:a:ckpt-step-9");
+    CHECK(models_insert(fixture->store, &model, &fault));
+    CHECK(models_delete(fixture->store, "ft:a", &fault));
+    CHECK(models_has_artifact(fixture->store, model.artifact, &used, &fault));
+    assert_true(used);
+    CHECK(models_delete(fixture->store, model.id, &fault));
+    CHECK(models_has_artifact(fixture->store, model.artifact, &used, &fault));
+    assert_false(used);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -498,6 +516,7 @@ int main(void)
         TEST(events_count_by_one_and_carry_the_progress),
         TEST(a_job_is_claimed_by_exactly_one_of_several_threads),
         TEST(a_walk_by_pages_is_the_whole_list_while_rows_are_added),
+        TEST(an_adapter_is_used_until_the_last_of_its_models_is_gone),
         TEST(lists_filter_turn_round_and_refuse_an_unknown_cursor),
         TEST(a_file_is_kept_while_an_unfinished_job_needs_it),
         TEST(models_are_listed_newest_first_and_replaced_by_their_own_job_only),
