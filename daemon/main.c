@@ -127,10 +127,6 @@ static int run(struct daemon_parts *parts, const sigset_t *signals)
     }
     log_write(LOG_LEVEL_INFO, "needled %s, cJSON %s, SQLite %s", NEEDLED_VERSION,
               json_library_version(), store_library_version());
-    for (size_t i = 0; i < parts->devices.count; i++)
-        log_write(LOG_LEVEL_INFO, "%s: %s, %d threads, %s", parts->devices.items[i].id,
-                  parts->devices.items[i].description.name, parts->devices.items[i].thread_count,
-                  parts->devices.items[i].description.detail);
     for (size_t i = 0; i < parts->devices.missing_count; i++)
         log_write(LOG_LEVEL_INFO, "%s is not available: %s", parts->devices.missing[i].name,
                   parts->devices.missing[i].reason);
