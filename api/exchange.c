@@ -100,7 +100,7 @@ static enum MHD_Result begin(const struct listener *listener, struct request *re
  * left is read to its end, else the refusal is written past it and the connection closed. */
 static enum MHD_Result refuse_midway(const struct listener *listener, struct request *request)
 {
-    char bytes[4096], *text = NULL;
+    char bytes[4096] = {0}, *text = NULL;
     size_t size = 0;
     const union MHD_ConnectionInfo *info;
 

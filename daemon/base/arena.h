@@ -24,6 +24,7 @@ void arena_init(struct arena *arena, size_t max_bytes);
 void arena_release(struct arena *arena);                   /* gives the blocks back; NULL is fine */
 void arena_clear(struct arena *arena);                     /* keeps the first block for reuse */
 void *arena_alloc(struct arena *arena, size_t size_bytes); /* 16-byte aligned, zeroed, or NULL */
-char *arena_copy(struct arena *arena, const char *text, size_t size_bytes); /* adds a NUL; or NULL */
+char *arena_copy(struct arena *arena, const char *text,
+                 size_t size_bytes); /* adds a NUL; or NULL */
 
 #endif

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 #define MUST_CHECK __attribute__((warn_unused_result))
-#define PRINTF_LIKE(format_index, first_index) \
+#define PRINTF_LIKE(format_index, first_index)                                                     \
     __attribute__((format(printf, format_index, first_index)))
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -40,7 +40,7 @@ struct error {
 /* Both are false, which the compiler sees too, so that a failing check reads
  * `return error_set(err, ...)`. err may be NULL. */
 #define error_set(err, code, ...) (error_record((err), (code), "", __VA_ARGS__), error_false())
-#define error_set_param(err, code, param, ...) \
+#define error_set_param(err, code, param, ...)                                                     \
     (error_record((err), (code), (param), __VA_ARGS__), error_false())
 void error_record(struct error *err, enum error_code code, const char *param, const char *format,
                   ...) PRINTF_LIKE(4, 5);

@@ -44,8 +44,7 @@ void file_writer_discard(struct file_writer *writer); /* removes the temporary; 
 MUST_CHECK bool file_write(const char *path, const void *bytes, size_t size, struct error *err);
 
 /* SHA-256 of a file's content, as lower-case hex. */
-MUST_CHECK bool file_sha256(const char *path, char ret_sha256[SHA256_HEX_SIZE],
-                            struct error *err);
+MUST_CHECK bool file_sha256(const char *path, char ret_sha256[SHA256_HEX_SIZE], struct error *err);
 
 /* Creates the folder and its parents with mode 0700 where missing. */
 MUST_CHECK bool file_make_folder(const char *path, struct error *err);

@@ -9,18 +9,18 @@
 #ifndef NEEDLED_LIMITS_H
 #define NEEDLED_LIMITS_H
 
-#define LIMIT_UPLOAD_BYTES ((size_t)512 << 20)    /* one file; the hosted API's figure */
-#define LIMIT_BODY_BYTES ((size_t)1 << 20)        /* a JSON request body */
-#define LIMIT_LINE_BYTES ((size_t)16 << 20)       /* one line of a data set */
+#define LIMIT_UPLOAD_BYTES ((size_t)512 << 20)       /* one file; the hosted API's figure */
+#define LIMIT_BODY_BYTES ((size_t)1 << 20)           /* a JSON request body */
+#define LIMIT_LINE_BYTES ((size_t)16 << 20)          /* one line of a data set */
 #define LIMIT_LINE_TREE_BYTES (8 * LIMIT_LINE_BYTES) /* its values in memory */
-#define LIMIT_DATASET_BYTES ((size_t)8 << 30)     /* token ids of a whole data set in memory */
-#define LIMIT_JSON_DEPTH 64                       /* nesting; a thread stack holds far more */
-#define LIMIT_PROBLEM_COUNT 20                    /* bad lines reported at once */
-#define LIMIT_HEADER_BYTES ((size_t)100 << 20)    /* a safetensors header */
-#define LIMIT_TENSOR_RANK 8                       /* dimensions of one tensor */
-#define LIMIT_EVENT_PAGE 1000                     /* events answered at once */
-#define LIMIT_CONNECTIONS 1024                    /* open HTTP connections */
-#define LIMIT_HEADER_TIMEOUT_S 15                 /* a request's header must be whole by then */
-#define LIMIT_PATH_BYTES 4096                     /* a path of ours, with its NUL */
+#define LIMIT_DATASET_BYTES ((size_t)8 << 30)        /* token ids of a whole data set in memory */
+#define LIMIT_JSON_DEPTH 64                          /* nesting; a thread stack holds far more */
+#define LIMIT_PROBLEM_COUNT 20                       /* bad lines reported at once */
+#define LIMIT_HEADER_BYTES ((size_t)100 << 20)       /* a safetensors header */
+#define LIMIT_TENSOR_RANK 8                          /* dimensions of one tensor */
+#define LIMIT_EVENT_PAGE 1000                        /* events answered at once */
+#define LIMIT_CONNECTIONS 1024                       /* open HTTP connections */
+#define LIMIT_HEADER_TIMEOUT_S 15                    /* a request's header must be whole by then */
+#define LIMIT_PATH_BYTES 4096                        /* a path of ours, with its NUL */
 
 #endif
