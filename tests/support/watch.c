@@ -3,6 +3,7 @@
 #include "kernels/table.h"
 #include "tests/support/training.h"
 
+#include <math.h>
 #include <string.h>
 
 struct watch watch;
@@ -12,21 +13,29 @@ static bool is_due(enum watch_op kind)
     return ++watch.counts[kind] == watch.at && watch.kind == kind;
 }
 
-static void count(struct backend *be, enum watch_op kind)
+/* True when the op's result is to be spoilt. */
+static bool count(struct backend *be, enum watch_op kind)
 {
     if (!is_due(kind))
-        return;
-    if (watch.fault)
-        backend_set_fault(be, BACKEND_FAULT, "the device fell off");
-    else
+        return false;
+    switch (watch.act) {
+    case WATCH_STOP:
         atomic_store(watch.stop, true);
+        return false;
+    case WATCH_FAULT:
+        backend_set_fault(be, BACKEND_FAULT, "the device fell off");
+        return false;
+    case WATCH_SPOIL:
+        return true;
+    }
+    return false;
 }
 
 static void watched_attention_forward(struct backend *be, float *o, float *lse, const float *q,
                                       const float *k, const float *v, const struct attention *shape,
                                       const struct tree *tree)
 {
-    count(be, WATCH_FORWARD);
+    (void)count(be, WATCH_FORWARD);
     watch.inner->attention_forward(be, o, lse, q, k, v, shape, tree);
 }
 
@@ -35,7 +44,7 @@ static void watched_attention_backward(struct backend *be, float *dq, float *dk,
                                        const float *q, const float *k, const float *v,
                                        const struct attention *shape, const struct tree *tree)
 {
-    count(be, WATCH_BACKWARD);
+    (void)count(be, WATCH_BACKWARD);
     watch.inner->attention_backward(be, dq, dk, dv, dout, o, lse, q, k, v, shape, tree);
 }
 
@@ -45,21 +54,25 @@ static void watched_cross_entropy(struct backend *be, float *loss, float *hit, f
                                   float gradient_scale, size_t targets, size_t N, size_t vocab,
                                   size_t D)
 {
-    count(be, WATCH_COMPARED);
+    (void)count(be, WATCH_COMPARED);
     watch.inner->cross_entropy(be, loss, hit, dx, dtable, x, table, row, label, weight,
                                gradient_scale, targets, N, vocab, D);
 }
 
 static void watched_sum_squares(struct backend *be, float *sum, const float *x, size_t size)
 {
-    count(be, WATCH_SUMMED);
+    const float spoilt = INFINITY;
+    const bool spoil = count(be, WATCH_SUMMED);
+
     watch.inner->sum_squares(be, sum, x, size);
+    if (spoil)
+        watch.inner->upload(be, sum, &spoilt, sizeof(spoilt));
 }
 
 static void watched_adamw(struct backend *be, float *p, float *m, float *v, const float *g,
                           const struct adamw *step, size_t size)
 {
-    count(be, WATCH_STEPPED);
+    (void)count(be, WATCH_STEPPED);
     watch.inner->adamw(be, p, m, v, g, step, size);
 }
 
@@ -86,12 +99,12 @@ struct backend *watch_open(void)
     return be;
 }
 
-void watch_for(enum watch_op kind, size_t at, bool fault, atomic_bool *stop)
+void watch_for(enum watch_op kind, size_t at, enum watch_act act, atomic_bool *stop)
 {
     memset(watch.counts, 0, sizeof(watch.counts));
     watch.kind = kind;
     watch.at = at;
-    watch.fault = fault;
+    watch.act = act;
     watch.stop = stop;
 }
 

@@ -23,20 +23,25 @@ enum watch_op {
     WATCH_COUNT
 };
 
+enum watch_act {
+    WATCH_STOP,  /* raises *stop */
+    WATCH_FAULT, /* the device fails */
+    WATCH_SPOIL  /* a sum of squares comes out infinite */
+};
+
 struct watch {
     const struct backend_table *inner;
     size_t counts[WATCH_COUNT];
     enum watch_op kind;
     size_t at; /* 0: never */
+    enum watch_act act;
     atomic_bool *stop;
-    bool fault; /* break the device instead of asking to stop */
 };
 extern struct watch watch;
 
 struct backend *watch_open(void);
 void watch_close(struct backend *be);
-/* Counts from 0 again. At the given call: raises *stop, or the device fails when `fault`; an
- * allocation returns NULL. at 0: never. */
-void watch_for(enum watch_op kind, size_t at, bool fault, atomic_bool *stop);
+/* Counts from 0 again, and acts at the given call (0: never); an allocation returns NULL. */
+void watch_for(enum watch_op kind, size_t at, enum watch_act act, atomic_bool *stop);
 
 #endif
