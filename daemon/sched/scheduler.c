@@ -18,7 +18,7 @@
 #include <time.h>
 
 #define JOB_ID_DIGITS 24
-#define STOP_NS 1200000000   /* for threads to end: the process has two seconds in all */
+#define STOP_NS 1200000000   /* unless set: the process has two seconds in all */
 #define STOP_LOOK_NS 2000000 /* between looks */
 
 struct scheduler {
@@ -97,12 +97,13 @@ static bool join_before(pthread_t thread, int64_t deadline_ns)
 
 void scheduler_stop(struct scheduler *scheduler)
 {
-    int64_t deadline_ns = clock_monotonic_ns() + STOP_NS;
     struct error err = {0};
+    int64_t deadline_ns = clock_monotonic_ns();
     bool joined = true;
 
     if (!scheduler)
         return;
+    deadline_ns += scheduler->options.stop_wait_ns ? scheduler->options.stop_wait_ns : STOP_NS;
     if (scheduler->has_thread && !mailbox_call(scheduler->mailbox, queue_stop, NULL, &err))
         log_write(LOG_LEVEL_ERROR, "stop: %s", err.message);
     if (scheduler->mailbox)

@@ -27,6 +27,7 @@ struct scheduler_options {
     const struct devices *devices;
     struct events_feed *feed;
     size_t memory_limit_bytes; /* per job; 0: what the device has */
+    int64_t stop_wait_ns;      /* for threads to end at a stop; 0: 1.2 s */
 };
 
 struct scheduler;

@@ -72,7 +72,9 @@ struct bench *bench_new(void)
                                                 .models_folder = bench->models,
                                                 .database_path = bench->database,
                                                 .devices = &bench->devices,
-                                                .feed = bench->feed};
+                                                .feed = bench->feed,
+                                                /* Left threads would outlive the bench. */
+                                                .stop_wait_ns = PATIENCE_S * (int64_t)1000000000};
     bench_start(bench);
     return bench;
 }

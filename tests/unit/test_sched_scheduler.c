@@ -14,6 +14,12 @@
 
 #define LINES 12
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define STOP_NS 60000000000 /* the sanitizers are slow; the promise is about the release build */
+#else
+#define STOP_NS 2000000000 /* what the service promises */
+#endif
+
 static int set_up(void **state)
 {
     *state = bench_new();
@@ -243,7 +249,7 @@ static void cancelling_a_running_job_is_its_last_word(void **state)
     struct bench *bench = *state;
     struct error err = {0};
     struct job_record job;
-    size_t before = 0, after = 0;
+    size_t before;
     char id[STORE_ID_SIZE], next[STORE_ID_SIZE];
 
     bench_submit_small(bench, bench_upload_lines(bench, 40), "'n_epochs':50,'batch_size':2", id);
@@ -254,15 +260,14 @@ static void cancelling_a_running_job_is_its_last_word(void **state)
     assert_int_equal(job.state, JOB_CANCELLED);
     assert_true(job.completed_steps < job.total_steps);
     job_record_release(&job);
-    events_free(bench_events(bench, id, &before), before);
+    before = bench_count_events(bench, id, NULL, "");
     check_feed(bench, id, "cancelled", SIZE_MAX);
     assert_true(scheduler_cancel(bench->scheduler, id, &err)); /* harmless */
 
     /* The device is free again, and nothing was added meanwhile. */
     bench_submit_small(bench, bench_upload_lines(bench, 4), "'n_epochs':1", next);
     bench_wait(bench, next, JOB_SUCCEEDED);
-    events_free(bench_events(bench, id, &after), after);
-    assert_int_equal(before, after);
+    assert_int_equal(bench_count_events(bench, id, NULL, ""), before);
     assert_false(scheduler_cancel(bench->scheduler, next, &err));
     assert_int_equal(err.code, ERR_CONFLICT);
     assert_false(scheduler_cancel(bench->scheduler, "ftjob-none", &err));
@@ -296,11 +301,11 @@ static void a_stopped_daemon_goes_on_where_it_was(void **state)
     int64_t started_ns, completed;
     char id[STORE_ID_SIZE];
 
-    bench_submit_small(bench, bench_upload_lines(bench, 40), "'n_epochs':6,'batch_size':4", id);
+    bench_submit_small(bench, bench_upload_lines(bench, 20), "'n_epochs':4,'batch_size':4", id);
     bench_wait_event(bench, id, "metrics", bench_wait_event(bench, id, "metrics", 0));
     started_ns = clock_monotonic_ns();
     bench_stop(bench);
-    if (clock_monotonic_ns() - started_ns > 2000000000)
+    if (clock_monotonic_ns() - started_ns > STOP_NS)
         fail_msg("stopped after %lld ms", (long long)(clock_monotonic_ns() - started_ns) / 1000000);
     bench_get(bench, id, &job);
     assert_int_equal(job.state, JOB_QUEUED);
@@ -315,7 +320,7 @@ static void a_stopped_daemon_goes_on_where_it_was(void **state)
     assert_int_equal(job.completed_steps, job.total_steps);
     assert_int_equal(job.attempt_count, 2);
     job_record_release(&job);
-    check_feed(bench, id, "succeeded", 54); /* each step once */
+    check_feed(bench, id, "succeeded", 20); /* each step once */
     if (completed > 0)
         assert_int_equal(bench_count_events(bench, id, NULL, "goes on after step"), 1);
 }
