@@ -3,6 +3,7 @@
 BUILD    ?= release
 OUT      ?= build/$(BUILD)
 JOBS     ?= $(shell nproc)
+PARALLEL  = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 V        ?=
 Q        := $(if $(V),,@)
 DEB_DEPS := build-essential pkg-config libmicrohttpd-dev libcjson-dev libopenblas-dev libsqlite3-dev \
@@ -72,12 +73,12 @@ deps: ## install the build dependencies (apt), or say the one command that does
 
 demo: ## build, start a daemon, fine-tune the small base model, show the curve
 	@tests/support/deps.sh $(DEB_DEPS)
-	@$(MAKE) --no-print-directory -j$(JOBS) all $(OUT)/tests/make_lines
+	@$(MAKE) --no-print-directory $(PARALLEL) all $(OUT)/tests/make_lines
 	@tests/demo.sh $(OUT)
 
 test: ## build and run every test; ends with "N passed, N failed"
 	@tests/support/deps.sh $(DEB_DEPS)
-	@$(MAKE) --no-print-directory -j$(JOBS) all tests-built
+	@$(MAKE) --no-print-directory $(PARALLEL) all tests-built
 	@tests/run.sh $(OUT)
 
 test-unit: tests-built ## run the unit tests alone
@@ -87,7 +88,7 @@ test-asan: ## the same tests under the address and undefined-behaviour sanitizer
 	@$(MAKE) --no-print-directory test BUILD=asan
 
 test-tsan: ## the threaded rooms' tests under the thread sanitizer
-	@$(MAKE) --no-print-directory -j$(JOBS) tests-built BUILD=tsan
+	@$(MAKE) --no-print-directory $(PARALLEL) tests-built BUILD=tsan
 	@tests/run.sh build/tsan tsan
 
 test-reference: all ## the reference implementation (PyPI) reads what we wrote, in a virtual environment

@@ -147,7 +147,8 @@ static bool open_listeners(struct server *server, const struct server_options *o
         if (!loopback && !(options->api_key && options->api_key[0])) {
             (void)close(descriptor); /* nothing was written to it */
             return error_set_param(err, ERR_INVALID, "listen",
-                                   "'%s' is reachable from outside, which needs an api_key",
+                                   "'%s' is reachable from outside, which needs an API key: name "
+                                   "its file as api_key_file in the settings",
                                    options->listen);
         }
         if (!serve(server, descriptor, false, err))

@@ -47,6 +47,18 @@ static bool add_setting(cJSON *hyperparameters, const char *setting)
     return cJSON_AddStringToObject(hyperparameters, name, equals + 1) != NULL;
 }
 
+static bool add_seed(cJSON *body, const char *text)
+{
+    char *end = NULL;
+    double seed = strtod(text, &end);
+
+    if (text[0] == '\0' || *end != '\0' || !isfinite(seed)) {
+        (void)fprintf(stderr, "needlectl: --seed wants a number, not '%s'\n", text);
+        return false;
+    }
+    return cJSON_AddNumberToObject(body, "seed", seed) != NULL;
+}
+
 struct submission {
     const char *data, *validation;
     cJSON *body, *hyperparameters;
@@ -66,9 +78,11 @@ static bool read_submission(struct submission *submission, int count, char **arg
         {"curve", no_argument, NULL, 'c'},
         {NULL, 0, NULL, 0},
     };
+    static char program[] = "needlectl"; /* what getopt's own complaints begin with */
     const char *model = "needle-3";
     int option;
 
+    arguments[0] = program;
     optind = 1;
     while ((option = getopt_long(count, arguments, "m:v:s:d:S:", options, NULL)) != -1) {
         switch (option) {
@@ -85,7 +99,8 @@ static bool read_submission(struct submission *submission, int count, char **arg
             (void)cJSON_AddStringToObject(submission->body, "device", optarg);
             break;
         case 'e':
-            (void)cJSON_AddNumberToObject(submission->body, "seed", strtod(optarg, NULL));
+            if (!add_seed(submission->body, optarg))
+                return false;
             break;
         case 'S':
             if (!add_setting(submission->hyperparameters, optarg))
@@ -122,6 +137,21 @@ static bool upload(struct http *http, const char *path, cJSON *body, const char 
     return ok;
 }
 
+/* After a refused create: the uploads of this call go again, so that a retry leaves no copies. */
+static void take_back(struct http *http, const cJSON *body)
+{
+    static const char *const keys[] = {"training_file", "validation_file"};
+    char path[256];
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        const char *id = text_of(body, keys[i]);
+
+        (void)snprintf(path, sizeof(path), "/v1/files/%s", id);
+        if (id[0] != '\0')
+            (void)http_delete(http, path); /* a copy left behind is harmless */
+    }
+}
+
 int command_submit(struct http *http, int count, char **arguments)
 {
     struct submission submission = {
@@ -150,6 +180,7 @@ int command_submit(struct http *http, int count, char **arguments)
     text = cJSON_PrintUnformatted(submission.body);
     if (text == NULL || !http_call(http, "/v1/fine_tuning/jobs", text, &job)) {
         status = refused(http);
+        take_back(http, submission.body);
         goto out;
     }
     printf("created %s\n", text_of(job, "id"));
@@ -257,8 +288,11 @@ int command_fetch(struct http *http, int count, char **arguments)
                    escaped != NULL ? escaped : model);
     free(escaped);
     ok = http_download(http, path, target, &size);
-    if (!ok)
-        return refused(http);
+    if (!ok) {
+        int status = refused(http);
+
+        return http_status(http) == 200 ? COMMAND_REFUSED : status;
+    }
     printf("%s: %llu bytes\n", target, (unsigned long long)size);
     return COMMAND_OK;
 }

@@ -52,7 +52,7 @@ void curve_print(FILE *out, const double *values, size_t count)
             line[i] = here ? '*' : ' ';
         }
         line[columns] = '\0';
-        (void)fprintf(out, "%9.4f |%s\n", row == 0 ? low : top, line);
+        (void)fprintf(out, "%9.4f |%s\n", (top + bottom) / 2, line);
     }
     (void)fprintf(out, "%9s +", "loss");
     for (size_t i = 0; i < columns; i++)

@@ -3,9 +3,11 @@
 #include <cjson/cJSON.h>
 #include <curl/curl.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define ANSWER_MAX_BYTES ((size_t)64 << 20)
@@ -17,7 +19,7 @@ struct http {
     char base[512];
     char *socket_path;   /* NULL: TCP */
     char *authorization; /* header line, NULL: none */
-    char error[1024];
+    char error[8192];
     long status;
 };
 
@@ -140,7 +142,36 @@ static void tell_transport(struct http *http, CURLcode code)
                        curl_easy_strerror(code));
 }
 
-/* The server's own words for a refusal, with the first bad lines below it. */
+/* Appends to the error what fits. */
+static __attribute__((format(printf, 2, 3))) void add_error(struct http *http, const char *format,
+                                                            ...)
+{
+    size_t used = strlen(http->error);
+    va_list arguments;
+
+    va_start(arguments, format);
+    (void)vsnprintf(http->error + used, sizeof(http->error) - used, format, arguments);
+    va_end(arguments);
+}
+
+/* A row for each bad line the server names. */
+static void add_lines(struct http *http, const cJSON *lines)
+{
+    const cJSON *line = NULL;
+
+    cJSON_ArrayForEach(line, lines)
+    {
+        const cJSON *number = cJSON_GetObjectItemCaseSensitive(line, "line");
+        const cJSON *column = cJSON_GetObjectItemCaseSensitive(line, "column");
+        const cJSON *reason = cJSON_GetObjectItemCaseSensitive(line, "reason");
+
+        if (cJSON_IsNumber(number) && cJSON_IsString(reason))
+            add_error(http, "\n  line %.0f, column %.0f: %s", number->valuedouble,
+                      cJSON_IsNumber(column) ? column->valuedouble : 0, reason->valuestring);
+    }
+}
+
+/* The server's own words for a refusal, with the bad lines below it. */
 static void tell_refusal(struct http *http, const char *body)
 {
     cJSON *json = body != NULL ? cJSON_Parse(body) : NULL;
@@ -148,14 +179,17 @@ static void tell_refusal(struct http *http, const char *body)
     const cJSON *message = cJSON_GetObjectItemCaseSensitive(error, "message");
     const cJSON *param = cJSON_GetObjectItemCaseSensitive(error, "param");
 
+    http->error[0] = '\0';
     if (cJSON_IsString(message))
-        (void)snprintf(http->error, sizeof(http->error), "%s%s%s%s", message->valuestring,
-                       cJSON_IsString(param) ? " (" : "",
-                       cJSON_IsString(param) ? param->valuestring : "",
-                       cJSON_IsString(param) ? ")" : "");
+        add_error(http, "%s", message->valuestring);
     else
-        (void)snprintf(http->error, sizeof(http->error), "%s answered with status %ld", http->base,
-                       http->status);
+        add_error(http, "%s answered with status %ld", http->base, http->status);
+    if (cJSON_IsString(message) && cJSON_IsString(param) &&
+        strstr(message->valuestring, param->valuestring) == NULL)
+        add_error(http, " (%s)", param->valuestring);
+    if (http->status == 401)
+        add_error(http, "; set NEEDLED_API_KEY to the key");
+    add_lines(http, cJSON_GetObjectItemCaseSensitive(error, "lines"));
     cJSON_Delete(json);
 }
 
@@ -206,11 +240,25 @@ bool http_call(struct http *http, const char *path, const char *body, cJSON **re
     return ok;
 }
 
+bool http_delete(struct http *http, const char *path)
+{
+    struct curl_slist *headers = prepare(http, path, NULL);
+    cJSON *answer = NULL;
+    bool ok;
+
+    (void)curl_easy_setopt(http->curl, CURLOPT_CUSTOMREQUEST, "DELETE");
+    ok = perform_json(http, &answer);
+    cJSON_Delete(answer);
+    curl_slist_free_all(headers);
+    return ok;
+}
+
 bool http_upload(struct http *http, const char *file_path, cJSON **ret_json)
 {
     struct curl_slist *headers = prepare(http, "/v1/files", NULL);
     curl_mime *form = curl_mime_init(http->curl);
     curl_mimepart *part;
+    struct stat info;
     bool ok = false;
 
     part = curl_mime_addpart(form);
@@ -218,8 +266,12 @@ bool http_upload(struct http *http, const char *file_path, cJSON **ret_json)
     (void)curl_mime_data(part, "fine-tune", CURL_ZERO_TERMINATED);
     part = curl_mime_addpart(form);
     (void)curl_mime_name(part, "file");
-    if (access(file_path, R_OK) != 0) {
+    if (access(file_path, R_OK) != 0 || stat(file_path, &info) != 0) {
         (void)snprintf(http->error, sizeof(http->error), "'%s': %s", file_path, strerror(errno));
+        goto out;
+    }
+    if (S_ISDIR(info.st_mode)) {
+        (void)snprintf(http->error, sizeof(http->error), "'%s' is a folder, not a file", file_path);
         goto out;
     }
     (void)curl_mime_filedata(part, file_path);

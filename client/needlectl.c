@@ -24,7 +24,8 @@ static const char help[] =
     "\n"
     "URL is http://ADDRESS:PORT or unix:/PATH (default: $NEEDLED_URL, else " DEFAULT_URL ").\n"
     "The API key, where one is needed, comes from $NEEDLED_API_KEY.\n"
-    "Exit status: 0 done, 1 refused or failed, 2 bad usage or no connection, 3 cancelled.\n";
+    "Exit status: 0 done, 1 refused or failed, 2 bad usage or no connection, 3 cancelled,\n"
+    "130 left by Ctrl-C while the job goes on.\n";
 
 static const struct {
     const char *name;

@@ -6,6 +6,7 @@
 
 #include <cjson/cJSON.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +108,7 @@ static bool take_event(void *context, const struct sse_event *event)
 
     if (strcmp(event->type, "metrics") == 0) {
         show_step(watch, data);
-    } else if (cJSON_IsString(message)) {
+    } else if (cJSON_IsString(message) && strcmp(event->type, "done") != 0) {
         clear_bar(watch);
         if (cJSON_IsString(level) && strcmp(level->valuestring, "info") != 0)
             printf("%s: ", level->valuestring);
@@ -165,6 +166,16 @@ static enum watch_status closing_status(struct http *http, const char *job_id)
     return status;
 }
 
+/* Ctrl-C leaves the job running and says how to come back. */
+static char farewell[256];
+
+static void leave(int signal_number)
+{
+    (void)!write(STDERR_FILENO, farewell,
+                 strlen(farewell)); /* nothing is left to be done about it */
+    _exit(128 + signal_number);
+}
+
 enum watch_status watch_job(struct http *http, const char *job_id, bool show_curve)
 {
     struct watch watch = {.terminal = isatty(STDOUT_FILENO) == 1, .show_curve = show_curve};
@@ -172,6 +183,8 @@ enum watch_status watch_job(struct http *http, const char *job_id, bool show_cur
     char path[256];
     int tries = 0;
 
+    (void)snprintf(farewell, sizeof(farewell), "\nthe job goes on: needlectl watch %s\n", job_id);
+    (void)signal(SIGINT, leave);
     sse_init(&watch.sse, take_event, &watch);
     (void)snprintf(path, sizeof(path), "/v1/fine_tuning/jobs/%s/events?stream=true", job_id);
     while (!watch.ended && tries < TRIES_MAX) {
@@ -188,11 +201,15 @@ enum watch_status watch_job(struct http *http, const char *job_id, bool show_cur
             (void)usleep(500000);
     }
     clear_bar(&watch);
-    if (watch.ended || http_status(http) == 204)
+    if (watch.ended || http_status(http) == 204) {
         status = closing_status(http, job_id);
-    else
+    } else if (http_status(http) >= 400 && http_status(http) < 500) {
+        (void)fprintf(stderr, "needlectl: %s\n", http_error(http));
+        status = WATCH_FAILED;
+    } else {
         (void)fprintf(stderr, "needlectl: %s; the job goes on: needlectl watch %s\n",
                       http_error(http), job_id);
+    }
     if (show_curve && status == WATCH_SUCCEEDED)
         curve_print(stdout, watch.losses, watch.loss_count);
     free(watch.losses);

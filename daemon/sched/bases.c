@@ -49,9 +49,19 @@ static bool is_base(const char *models_folder, const char *name)
 
 static bool refuse_unknown(const char *models_folder, const char *name, struct error *err)
 {
-    char **names = NULL;
+    char **names = NULL, path[LIMIT_PATH_BYTES];
     size_t count = 0;
     struct buf known;
+    struct stat info;
+    const bool has_weights =
+        find_part(models_folder, name, WEIGHTS_NAME, path, sizeof(path), &info);
+    const bool has_tokenizer =
+        find_part(models_folder, name, TOKENIZER_NAME, path, sizeof(path), &info);
+
+    if (has_weights || has_tokenizer)
+        return error_set_param(err, ERR_NOT_FOUND, "model",
+                               "the base model '%.64s' in the models folder '%.128s' has no %s",
+                               name, models_folder, has_weights ? TOKENIZER_NAME : WEIGHTS_NAME);
 
     buf_init(&known, KNOWN_BYTES);
     if (bases_list(models_folder, &names, &count, NULL)) {
