@@ -50,7 +50,12 @@ size_t blas_callers_max(void)
 
 void blas_describe(char *ret_text, size_t size)
 {
-    snprintf(ret_text, size, "%s (%s)", openblas_get_config(), openblas_get_corename());
+    const char *config = openblas_get_config(); /* "OpenBLAS 0.3.21 NO_LAPACKE ..." */
+    size_t name = strcspn(config, " ");
+    size_t length = name + (config[name] ? 1 + strcspn(config + name + 1, " ") : 0);
+
+    (void)snprintf(ret_text, size, "%.*s (%s)", (int)length, config, /* cut is fine */
+                   openblas_get_corename());
 }
 
 /* ---- the check ------------------------------------------------------------------------------- */
