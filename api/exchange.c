@@ -100,20 +100,20 @@ static enum MHD_Result begin(const struct listener *listener, struct request *re
  * left is read to its end, else the refusal is written past it and the connection closed. */
 static enum MHD_Result refuse_midway(const struct listener *listener, struct request *request)
 {
-    char bytes[4096] = {0}, *text = NULL;
-    size_t size = 0;
     const union MHD_ConnectionInfo *info;
+    size_t size = 0;
+    char *text;
 
     request->discards = true;
     if (!request->is_chunked && request->announced_bytes - request->body_bytes <= LIMIT_BODY_BYTES)
         return MHD_YES;
     text = arena_alloc(&request->arena, REFUSAL_BYTES);
     info = MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (info && response_print(&request->response, request->id, text ? text : bytes,
-                               text ? REFUSAL_BYTES : sizeof(bytes), &size)) {
+    if (text && info &&
+        response_print(&request->response, request->id, text, REFUSAL_BYTES, &size)) {
         /* The send buffer is empty: nothing but a 100 went out. What does not fit is lost with the
          * connection. */
-        (void)send(info->connect_fd, text ? text : bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)send(info->connect_fd, text, size, MSG_DONTWAIT | MSG_NOSIGNAL);
         connections_set_unread(listener->exchange->connections, request->entry);
     }
     return MHD_NO;

@@ -51,14 +51,16 @@ static bool is_loopback(const struct sockaddr *address)
 
 static int port_of(int descriptor)
 {
-    struct sockaddr_storage address = {0};
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } address = {0};
     socklen_t size = sizeof(address);
 
-    if (getsockname(descriptor, (struct sockaddr *)&address, &size) != 0)
+    if (getsockname(descriptor, &address.any, &size) != 0)
         return 0;
-    if (address.ss_family == AF_INET)
-        return ntohs(((const struct sockaddr_in *)(const void *)&address)->sin_port);
-    return ntohs(((const struct sockaddr_in6 *)(const void *)&address)->sin6_port);
+    return ntohs(address.any.sa_family == AF_INET ? address.v4.sin_port : address.v6.sin6_port);
 }
 
 /* Closes the socket and reports errno. */
