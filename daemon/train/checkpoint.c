@@ -55,8 +55,8 @@ static bool make_path(const char *folder, struct place place, const char *suffix
 {
     char name[96];
 
-    snprintf(name, sizeof(name), NAME_PREFIX "%010" PRIu64 "-%06" PRIu64 NAME_SUFFIX "%s",
-             place.step, place.epochs_told, suffix);
+    (void)snprintf(name, sizeof(name), NAME_PREFIX "%010" PRIu64 "-%06" PRIu64 NAME_SUFFIX "%s",
+                   place.step, place.epochs_told, suffix);
     return file_join(ret_path, LIMIT_PATH_BYTES, folder, name, err);
 }
 
@@ -292,9 +292,10 @@ bool checkpoint_read_newest(const char *folder, const char *identity, checkpoint
             *ret_found = true;
             return true;
         }
-        snprintf(text, sizeof(text),
-                 "the resume checkpoint of step %" PRIu64 " cannot be used and is passed over: %s",
-                 places[i].step, why.message);
+        (void)snprintf(text, sizeof(text),
+                       "the resume checkpoint of step %" PRIu64
+                       " cannot be used and is passed over: %s",
+                       places[i].step, why.message);
         warn(context, text);
         if (why.code != ERR_IO && why.code != ERR_NO_MEMORY)
             discard(folder, places[i]);

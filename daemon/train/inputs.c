@@ -58,7 +58,7 @@ static bool check_length(const struct hyperparameters *hyper, const struct model
 static bool with_param(struct error *err, const char *param)
 {
     if (err && err->param[0] == '\0')
-        snprintf(err->param, sizeof(err->param), "%s", param);
+        (void)snprintf(err->param, sizeof(err->param), "%s", param);
     return false;
 }
 
@@ -259,13 +259,14 @@ bool inputs_identity(const struct inputs *inputs, const struct hyperparameters *
     if (!file_sha256(inputs->base_path, base, err) ||
         !file_sha256(inputs->tokenizer_path, tokenizer, err))
         return with_param(err, "model");
-    snprintf(ret_identity, INPUTS_IDENTITY_SIZE,
-             "training %s validation %s base %s tokenizer %s n_epochs %zu batch_size %zu "
-             "learning_rate %.17g lora_rank %zu lora_alpha %.17g max_len %zu val_split %.17g "
-             "numerics %d overlong %d data_rules %d seed %" PRIu64,
-             inputs->training->sha256, inputs->validation ? inputs->validation->sha256 : "none",
-             base, tokenizer, hyper->n_epochs, hyper->batch_size, hyper->learning_rate,
-             hyper->lora_rank, hyper->lora_alpha, hyper->max_len, hyper->val_split,
-             (int)hyper->numerics, (int)hyper->overlong, (int)hyper->data_rules, hyper->seed);
+    (void)snprintf(ret_identity, INPUTS_IDENTITY_SIZE,
+                   "training %s validation %s base %s tokenizer %s n_epochs %zu batch_size %zu "
+                   "learning_rate %.17g lora_rank %zu lora_alpha %.17g max_len %zu val_split %.17g "
+                   "numerics %d overlong %d data_rules %d seed %" PRIu64,
+                   inputs->training->sha256,
+                   inputs->validation ? inputs->validation->sha256 : "none", base, tokenizer,
+                   hyper->n_epochs, hyper->batch_size, hyper->learning_rate, hyper->lora_rank,
+                   hyper->lora_alpha, hyper->max_len, hyper->val_split, (int)hyper->numerics,
+                   (int)hyper->overlong, (int)hyper->data_rules, hyper->seed);
     return true;
 }

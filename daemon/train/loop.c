@@ -243,7 +243,7 @@ static bool end_epoch(struct loop *loop, struct error *err)
         !validate(loop, &told.full_valid_loss, &told.full_valid_mean_token_accuracy, err))
         return false;
     if (epoch < loop->job->hyper.n_epochs) {
-        snprintf(name, sizeof(name), "epoch-%zu.safetensors", told.step);
+        (void)snprintf(name, sizeof(name), "epoch-%zu.safetensors", told.step);
         if (!file_join(path, sizeof(path), loop->job->checkpoint_folder, name, err) ||
             !loop_write_adapter(loop, path, &told.checkpoint_size_bytes, sha256, err))
             return false;
@@ -309,7 +309,7 @@ static bool keep_when_due(struct loop *loop, struct error *err)
             *err = why;
         return false;
     }
-    snprintf(text, sizeof(text), "no resume checkpoint: %s", why.message);
+    (void)snprintf(text, sizeof(text), "no resume checkpoint: %s", why.message);
     loop_warn(loop, text);
     loop->kept_ns = clock_monotonic_ns();
     return true;
