@@ -60,7 +60,9 @@ static int port_of(int descriptor)
 
     if (getsockname(descriptor, &address.any, &size) != 0)
         return 0;
-    return ntohs(address.any.sa_family == AF_INET ? address.v4.sin_port : address.v6.sin6_port);
+    /* The port stands at the same place in both. */
+    return address.any.sa_family == AF_INET ? ntohs(address.v4.sin_port)
+                                            : ntohs(address.v6.sin6_port);
 }
 
 /* Closes the socket and reports errno. */

@@ -182,7 +182,7 @@ int main(int argument_count, char **arguments)
     sigset_t signals;
 
     if (!config_read(argument_count, arguments, &parts.config, &err)) {
-        fprintf(stderr, "needled: %s\n", err.message);
+        (void)fprintf(stderr, "needled: %s\n", err.message);
         return EXIT_USAGE;
     }
     switch (parts.config.action) {
@@ -200,7 +200,7 @@ int main(int argument_count, char **arguments)
     log_set_level(parts.config.log_level);
     if (!devices_detect(parts.config.platforms[0] != '\0' ? parts.config.platforms : NULL,
                         &parts.devices, &err)) {
-        fprintf(stderr, "needled: %s\n", err.message);
+        (void)fprintf(stderr, "needled: %s\n", err.message);
         return EXIT_USAGE;
     }
     if (parts.config.action == CONFIG_DEVICES)

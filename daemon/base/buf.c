@@ -93,7 +93,7 @@ void buf_format(struct buf *buf, const char *format, ...)
     if (!reserve(buf, (size_t)length))
         return;
     va_start(args, format);
-    vsnprintf(buf->data + buf->size, (size_t)length + 1, format, args);
+    (void)vsnprintf(buf->data + buf->size, (size_t)length + 1, format, args);
     va_end(args);
     buf->size += (size_t)length;
 }

@@ -37,7 +37,7 @@ void error_wrap(struct error *err, const char *format, ...)
     length = vsnprintf(message, sizeof(message), format, args);
     va_end(args);
     if (length >= 0 && (size_t)length < sizeof(message))
-        snprintf(message + length, sizeof(message) - (size_t)length, ": %s", err->message);
+        (void)snprintf(message + length, sizeof(message) - (size_t)length, ": %s", err->message);
     memcpy(err->message, message, sizeof(message));
 }
 

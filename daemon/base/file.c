@@ -79,7 +79,7 @@ static void hex_of(struct sha256_ctx *hash, char ret_sha256[SHA256_HEX_SIZE])
 
     sha256_digest(hash, sizeof(digest), digest);
     for (size_t i = 0; i < sizeof(digest); i++)
-        snprintf(ret_sha256 + 2 * i, 3, "%02x", digest[i]);
+        (void)snprintf(ret_sha256 + 2 * i, 3, "%02x", digest[i]);
 }
 
 bool file_sha256(const char *path, char ret_sha256[SHA256_HEX_SIZE], struct error *err)
@@ -128,7 +128,7 @@ bool file_writer_open(const char *path, struct file_writer **ret_writer, struct 
     writer->descriptor = -1;
     if (!file_random_id(suffix, sizeof(suffix), ".", TEMPORARY_DIGITS, err))
         goto fail;
-    snprintf(writer->path, sizeof(writer->path), "%s", path);
+    (void)snprintf(writer->path, sizeof(writer->path), "%s", path);
     length = snprintf(writer->temporary, sizeof(writer->temporary), "%s%s.tmp", path, suffix);
     if (length < 0 || (size_t)length >= sizeof(writer->temporary)) {
         error_set(err, ERR_LIMIT, "write '%.64s...': the path is too long", path);
@@ -176,11 +176,11 @@ static void folder_of(const char *path, char ret_folder[LIMIT_PATH_BYTES])
     const char *slash = strrchr(path, '/');
 
     if (!slash)
-        snprintf(ret_folder, LIMIT_PATH_BYTES, ".");
+        (void)snprintf(ret_folder, LIMIT_PATH_BYTES, ".");
     else if (slash == path)
-        snprintf(ret_folder, LIMIT_PATH_BYTES, "/");
+        (void)snprintf(ret_folder, LIMIT_PATH_BYTES, "/");
     else
-        snprintf(ret_folder, LIMIT_PATH_BYTES, "%.*s", (int)(slash - path), path);
+        (void)snprintf(ret_folder, LIMIT_PATH_BYTES, "%.*s", (int)(slash - path), path);
 }
 
 static bool sync_folder_of(const char *path, struct error *err)
@@ -266,7 +266,7 @@ bool file_make_folder(const char *path, struct error *err)
     if (length == 0 || length >= sizeof(partial))
         return error_set(err, ERR_LIMIT, "create folder '%.64s': the path is %s", path,
                          length ? "too long" : "empty");
-    snprintf(partial, sizeof(partial), "%s", path);
+    (void)snprintf(partial, sizeof(partial), "%s", path);
     for (size_t i = 1; i <= length; i++) {
         if (partial[i] != '/' && partial[i] != '\0')
             continue;
@@ -301,7 +301,7 @@ bool file_join(char *ret_path, size_t capacity, const char *folder, const char *
     if (wanted >= capacity)
         return error_set(err, ERR_LIMIT, "path '%.64s.../%.64s': longer than %zu bytes", folder,
                          name, capacity - 1);
-    snprintf(ret_path, capacity, "%s%s%s", folder, slash, name);
+    (void)snprintf(ret_path, capacity, "%s%s%s", folder, slash, name);
     return true;
 }
 

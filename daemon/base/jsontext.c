@@ -40,7 +40,7 @@ static bool raise_last_digit(char *scientific)
 static void find_shortest(double magnitude, char *scientific, size_t capacity)
 {
     for (int digits = 1; digits <= DIGITS_MAX; digits++) {
-        snprintf(scientific, capacity, "%.*e", digits - 1, magnitude);
+        (void)snprintf(scientific, capacity, "%.*e", digits - 1, magnitude);
         if (strtod(scientific, NULL) == magnitude)
             return;
         if (raise_last_digit(scientific) && strtod(scientific, NULL) == magnitude)
@@ -55,11 +55,11 @@ void jsontext_format_double(double number, char ret_text[JSONTEXT_NUMBER_MAX])
     int count = 0, point, exponent;
 
     if (isnan(number)) {
-        snprintf(ret_text, JSONTEXT_NUMBER_MAX, "NaN");
+        (void)snprintf(ret_text, JSONTEXT_NUMBER_MAX, "NaN");
         return;
     }
     if (isinf(number)) {
-        snprintf(ret_text, JSONTEXT_NUMBER_MAX, "%sInfinity", sign);
+        (void)snprintf(ret_text, JSONTEXT_NUMBER_MAX, "%sInfinity", sign);
         return;
     }
     find_shortest(fabs(number), scientific, sizeof(scientific));
@@ -70,15 +70,16 @@ void jsontext_format_double(double number, char ret_text[JSONTEXT_NUMBER_MAX])
     exponent = (int)strtod(strchr(scientific, 'e') + 1, NULL);
     point = exponent + 1; /* digits before the point */
     if (exponent < FIXED_MIN || exponent >= FIXED_MAX)
-        snprintf(ret_text, JSONTEXT_NUMBER_MAX, "%s%c%s%s%s", sign, digits[0], count > 1 ? "." : "",
-                 digits + 1, strchr(scientific, 'e'));
+        (void)snprintf(ret_text, JSONTEXT_NUMBER_MAX, "%s%c%s%s%s", sign, digits[0],
+                       count > 1 ? "." : "", digits + 1, strchr(scientific, 'e'));
     else if (point <= 0)
-        snprintf(ret_text, JSONTEXT_NUMBER_MAX, "%s0.%.*s%s", sign, -point, "0000", digits);
+        (void)snprintf(ret_text, JSONTEXT_NUMBER_MAX, "%s0.%.*s%s", sign, -point, "0000", digits);
     else if (point >= count)
-        snprintf(ret_text, JSONTEXT_NUMBER_MAX, "%s%s%.*s.0", sign, digits, point - count,
-                 "0000000000000000");
+        (void)snprintf(ret_text, JSONTEXT_NUMBER_MAX, "%s%s%.*s.0", sign, digits, point - count,
+                       "0000000000000000");
     else
-        snprintf(ret_text, JSONTEXT_NUMBER_MAX, "%s%.*s.%s", sign, point, digits, digits + point);
+        (void)snprintf(ret_text, JSONTEXT_NUMBER_MAX, "%s%.*s.%s", sign, point, digits,
+                       digits + point);
 }
 
 static void write_number(const struct strict_value *value, struct buf *out)

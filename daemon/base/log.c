@@ -47,13 +47,13 @@ static void put_quoted(struct line *line, const char *text)
         char escape[8];
 
         if (byte == '"' || byte == '\\')
-            snprintf(escape, sizeof(escape), "\\%c", byte);
+            (void)snprintf(escape, sizeof(escape), "\\%c", byte);
         else if (byte == '\n')
-            snprintf(escape, sizeof(escape), "\\n");
+            (void)snprintf(escape, sizeof(escape), "\\n");
         else if (byte < 0x20 || byte == 0x7f)
-            snprintf(escape, sizeof(escape), "\\x%02x", byte);
+            (void)snprintf(escape, sizeof(escape), "\\x%02x", byte);
         else
-            snprintf(escape, sizeof(escape), "%c", byte);
+            (void)snprintf(escape, sizeof(escape), "%c", byte);
         put_text(line, escape);
     }
     line->text[line->size++] = '"';
@@ -80,13 +80,13 @@ static void write_line(enum log_level level, const char *key, const char *value,
 
     if (level < level_min)
         return;
-    vsnprintf(message, sizeof(message), format, args);
+    (void)vsnprintf(message, sizeof(message), format, args);
     if (under_journal)
         put_text(&line, level_priorities[level]);
     put_text(&line, "level=");
     put_text(&line, level_names[level]);
     if (key) {
-        snprintf(short_value, sizeof(short_value), "%s", value ? value : "");
+        (void)snprintf(short_value, sizeof(short_value), "%s", value ? value : "");
         put_char(&line, ' ');
         put_text(&line, key);
         put_char(&line, '=');

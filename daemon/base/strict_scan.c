@@ -35,7 +35,7 @@ static void fill_finding(const struct strict_reader *reader, struct strict_findi
 {
     *finding = (struct strict_finding){.column = at + 1, .rule = rule};
     put_path(reader, finding->field, sizeof(finding->field));
-    vsnprintf(finding->reason, sizeof(finding->reason), format, args);
+    (void)vsnprintf(finding->reason, sizeof(finding->reason), format, args);
 }
 
 bool strict_scan_refuse(struct strict_reader *reader, size_t at, const char *rule,
@@ -142,7 +142,7 @@ static bool is_infinite(const struct strict_value *value)
 {
     char shorter[STRICT_DIGITS_MAX + 64];
 
-    snprintf(shorter, sizeof(shorter), "%.*s", (int)value->size, value->text);
+    (void)snprintf(shorter, sizeof(shorter), "%.*s", (int)value->size, value->text);
     return isinf(strtod(shorter, NULL));
 }
 

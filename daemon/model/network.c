@@ -99,12 +99,8 @@ static bool stopped(const struct run *run)
     return run->stop && atomic_load_explicit(run->stop, memory_order_relaxed);
 }
 
-static void check_batch(const struct batch *batch, const struct geometry *g,
-                        const struct network_limits *limits)
+static void check_tokens(const struct batch *batch, const struct geometry *g)
 {
-    assert(batch->token_count > 0);
-    assert(batch->token_count <= limits->max_tokens);
-    assert(batch->target_count <= limits->max_targets);
     for (size_t n = 0; n < batch->token_count; n++) {
         assert(batch->tokens[n] < g->vocab_size);
         assert(batch->parent[n] < (int32_t)n);
@@ -113,12 +109,26 @@ static void check_batch(const struct batch *batch, const struct geometry *g,
         assert(batch->end[n] > (int32_t)n);
         assert((size_t)batch->end[n] <= batch->token_count);
     }
+}
+
+static void check_targets(const struct batch *batch, const struct geometry *g)
+{
     for (size_t m = 0; m < batch->target_count; m++) {
         assert(batch->target_row[m] >= 0);
         assert((size_t)batch->target_row[m] < batch->token_count);
         assert(m == 0 || batch->target_row[m - 1] <= batch->target_row[m]);
         assert(batch->target_label[m] < g->out_vocab);
     }
+}
+
+static void check_batch(const struct batch *batch, const struct geometry *g,
+                        const struct network_limits *limits)
+{
+    assert(batch->token_count > 0);
+    assert(batch->token_count <= limits->max_tokens);
+    assert(batch->target_count <= limits->max_targets);
+    check_tokens(batch, g);
+    check_targets(batch, g);
 }
 
 static void upload_batch(struct run *run)

@@ -21,7 +21,7 @@ struct chat {
 
 static void name_field(char field[FIELD_BYTES], size_t index, const char *part)
 {
-    snprintf(field, FIELD_BYTES, "messages[%zu]%s", index, part);
+    (void)snprintf(field, FIELD_BYTES, "messages[%zu]%s", index, part);
 }
 
 static bool is_role(const struct strict_value *message, const char *role)
@@ -150,7 +150,7 @@ static bool read_content(const struct chat *chat, const struct strict_value *mes
         ret_text->text = content->text;
         ret_text->size = content->size;
     }
-    snprintf(ret_text->field, sizeof(ret_text->field), "%s", field);
+    (void)snprintf(ret_text->field, sizeof(ret_text->field), "%s", field);
     return true;
 }
 
@@ -275,7 +275,7 @@ static bool read_call(struct chat *chat, const struct strict_value *call, size_t
     struct strict_value *answer, *arguments = NULL, *last_member = NULL;
     char field[FIELD_BYTES], part[FIELD_BYTES];
 
-    snprintf(part, sizeof(part), ".tool_calls[%zu]", index);
+    (void)snprintf(part, sizeof(part), ".tool_calls[%zu]", index);
     name_field(field, chat->assistant_index, part);
     if (call->kind != STRICT_OBJECT)
         return refuse_call(chat, call, field);
@@ -288,8 +288,8 @@ static bool read_call(struct chat *chat, const struct strict_value *call, size_t
     if (!name || name->kind != STRICT_STRING)
         findings_add(chat->findings, PROBLEM_STRICT, (name ? name : function)->column, field,
                      name ? "wrong_type" : "missing_field", "the call names no tool");
-    snprintf(part, sizeof(part), ".tool_calls[%zu]%s.arguments", index,
-             function == call ? "" : ".function");
+    (void)snprintf(part, sizeof(part), ".tool_calls[%zu]%s.arguments", index,
+                   function == call ? "" : ".function");
     name_field(field, chat->assistant_index, part);
     if (!read_arguments(chat, strict_member(function, "arguments"), field, &arguments))
         return false;
@@ -381,7 +381,7 @@ static void check_tools(const struct chat *chat, const struct strict_value *tool
 
         if (tool->kind == STRICT_OBJECT)
             continue;
-        snprintf(field, sizeof(field), "tools[%zu]", index);
+        (void)snprintf(field, sizeof(field), "tools[%zu]", index);
         findings_add(chat->findings, PROBLEM_STRICT, tool->column, field, "wrong_type",
                      "%s, an object is needed", strict_kind_name(tool->kind));
     }

@@ -18,7 +18,7 @@ static void put_problem(const struct problem *problem, char *text, size_t capaci
         used += snprintf(text + used, capacity - (size_t)used, ", column %zu", problem->column);
     if (problem->field[0])
         used += snprintf(text + used, capacity - (size_t)used, ", field '%s'", problem->field);
-    snprintf(text + used, capacity - (size_t)used, "%s%s", used ? ": " : "", problem->reason);
+    (void)snprintf(text + used, capacity - (size_t)used, "%s%s", used ? ": " : "", problem->reason);
 }
 
 static bool refuse(const struct dataset_report *report, enum problem_level level, struct error *err)
@@ -40,8 +40,8 @@ static bool refuse(const struct dataset_report *report, enum problem_level level
     }
     used = utf8_find_fault(message, strlen(message));
     if (report->problem_count[level] > shown)
-        snprintf(message + used, sizeof(message) - used, " (and %zu more)",
-                 report->problem_count[level] - shown);
+        (void)snprintf(message + used, sizeof(message) - used, " (and %zu more)",
+                       report->problem_count[level] - shown);
     return error_set(err, ERR_INVALID, "%s", message);
 }
 

@@ -66,7 +66,7 @@ void declared_check_calls(const struct record *record, const char *answers_field
 
         if (!name || name->kind != STRICT_STRING || is_declared(tools, name))
             continue;
-        snprintf(field, sizeof(field), "%s[%zu].name", answers_field, index);
+        (void)snprintf(field, sizeof(field), "%s[%zu].name", answers_field, index);
         findings_add(findings, PROBLEM_WARNING,
                      record->answers->kind == STRICT_STRING ? record->answers->column
                                                             : name->column,
@@ -82,7 +82,7 @@ static void check_tools(const struct strict_value *tools, struct findings *findi
     for (const struct strict_value *tool = tools->child; tool; tool = tool->next, index++) {
         char field[64];
 
-        snprintf(field, sizeof(field), "tools[%zu]", index);
+        (void)snprintf(field, sizeof(field), "tools[%zu]", index);
         if (tool->kind != STRICT_OBJECT)
             findings_add(findings, PROBLEM_STRICT, tool->column, field, "wrong_type",
                          "%s, an object is needed", strict_kind_name(tool->kind));
@@ -117,7 +117,7 @@ static void check_answers(const struct strict_value *answers, const char *answer
         }
         if (!wrong)
             continue;
-        snprintf(field, sizeof(field), "%s[%zu]%s", answers_field, index, part);
+        (void)snprintf(field, sizeof(field), "%s[%zu]%s", answers_field, index, part);
         if (wrong == call && part[0])
             findings_add(findings, PROBLEM_STRICT, wrong->column, field, "missing_field",
                          "the call names no tool");

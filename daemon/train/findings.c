@@ -38,10 +38,10 @@ void findings_add(struct findings *findings, enum problem_level level, size_t co
     *problem = (struct problem){.level = level,
                                 .line = findings->line,
                                 .column = column ? column + findings->line_offset : 0};
-    snprintf(problem->field, sizeof(problem->field), "%s", field);
-    snprintf(problem->rule, sizeof(problem->rule), "%s", rule);
+    (void)snprintf(problem->field, sizeof(problem->field), "%s", field);
+    (void)snprintf(problem->rule, sizeof(problem->rule), "%s", rule);
     va_start(args, format);
-    vsnprintf(problem->reason, sizeof(problem->reason), format, args);
+    (void)vsnprintf(problem->reason, sizeof(problem->reason), format, args);
     va_end(args);
     end_on_character(problem->field);
     end_on_character(problem->reason);

@@ -49,7 +49,7 @@ static void refuse_list_marker(struct line *line, const struct strict_value *lis
 
     buf_init(&rendered, RENDERED_BYTES_MAX);
     render_list(list, &rendered);
-    snprintf(text.field, sizeof(text.field), "%s", field);
+    (void)snprintf(text.field, sizeof(text.field), "%s", field);
     text.text = rendered.data;
     text.size = rendered.failed ? 0 : rendered.size;
     refuse_marker(line, &text);

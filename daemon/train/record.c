@@ -61,7 +61,7 @@ static bool read_optional(const struct strict_value *line, const char *field,
     }
     *ret_text = (struct record_text){value->text, value->size, value->column, ""};
     utf8_strip(&ret_text->text, &ret_text->size);
-    snprintf(ret_text->field, sizeof(ret_text->field), "%s", field);
+    (void)snprintf(ret_text->field, sizeof(ret_text->field), "%s", field);
     return true;
 }
 

@@ -85,31 +85,35 @@ static bool same_or_both_nan(float a, float b)
     return a == b || (isnan(a) && isnan(b));
 }
 
-/* Compares C with the product in plain loops; the gap behind each row must be as before. */
+/* One element of C against the product in plain loops. */
+static bool element_is_right(const struct check_arrays *x, const struct matmul *s, size_t i,
+                             size_t j)
+{
+    const double got = x->C[i * s->ldc + j];
+    const double before = s->beta != 0 ? x->before[i * s->ldc + j] : 0; /* not read at 0 */
+    double sum = 0, size = 0;
+
+    for (size_t k = 0; k < s->K; k++) {
+        double a = x->A[s->transpose_a ? k * s->lda + i : i * s->lda + k];
+        double b = x->B[s->transpose_b ? j * s->ldb + k : k * s->ldb + j];
+
+        sum += a * b;
+        size += fabs(a * b);
+    }
+    return fabs(got - (s->alpha * sum + s->beta * before)) <=
+           CHECK_TOLERANCE * (fabs(s->alpha) * size + fabs(s->beta * before));
+}
+
+/* Every element, and the gap behind each row, which must be as before. */
 static bool compare(const struct check_arrays *x, const struct matmul *s, size_t *ret_row,
                     size_t *ret_col)
 {
     for (size_t i = 0; i < s->M; i++) {
         for (size_t j = 0; j < s->ldc; j++) {
-            double sum = 0, size = 0;
-            float got = x->C[i * s->ldc + j], before = x->before[i * s->ldc + j];
-
             *ret_row = i;
             *ret_col = j;
-            if (j >= s->N) {
-                if (!same_or_both_nan(got, before))
-                    return false;
-                continue;
-            }
-            for (size_t k = 0; k < s->K; k++) {
-                double a = x->A[s->transpose_a ? k * s->lda + i : i * s->lda + k];
-                double b = x->B[s->transpose_b ? j * s->ldb + k : k * s->ldb + j];
-                sum += a * b;
-                size += fabs(a * b);
-            }
-            double want = s->alpha * sum + (s->beta != 0 ? (double)s->beta * before : 0);
-            double scale = fabs(s->alpha) * size + (s->beta != 0 ? fabs(s->beta * before) : 0);
-            if (!(fabs(got - want) <= CHECK_TOLERANCE * scale))
+            if (j < s->N ? !element_is_right(x, s, i, j)
+                         : !same_or_both_nan(x->C[i * s->ldc + j], x->before[i * s->ldc + j]))
                 return false;
         }
     }
@@ -130,12 +134,13 @@ static bool check_one(blas_gemm_fn *gemm, struct check_arrays *x, const struct m
     gemm(x->C, x->A, x->B, s);
     if (compare(x, s, &row, &col))
         return true;
-    snprintf(ret_reason, reason_size,
-             "sgemm gives a wrong product: M=%zu N=%zu K=%zu, A%s [ld %zu], B%s [ld %zu], ld of C "
-             "%zu, alpha %g, beta %g: element [%zu,%zu] is %g",
-             s->M, s->N, s->K, s->transpose_a ? " transposed" : "", s->lda,
-             s->transpose_b ? " transposed" : "", s->ldb, s->ldc, (double)s->alpha, (double)s->beta,
-             row, col, (double)x->C[row * s->ldc + col]);
+    (void)snprintf(
+        ret_reason, reason_size,
+        "sgemm gives a wrong product: M=%zu N=%zu K=%zu, A%s [ld %zu], B%s [ld %zu], ld of C "
+        "%zu, alpha %g, beta %g: element [%zu,%zu] is %g",
+        s->M, s->N, s->K, s->transpose_a ? " transposed" : "", s->lda,
+        s->transpose_b ? " transposed" : "", s->ldb, s->ldc, (double)s->alpha, (double)s->beta, row,
+        col, (double)x->C[row * s->ldc + col]);
     return false;
 }
 
@@ -153,7 +158,7 @@ bool blas_check(blas_gemm_fn *gemm, char *ret_reason, size_t reason_size)
     bool ok = x != NULL;
 
     if (!x)
-        snprintf(ret_reason, reason_size, "no memory for the check of the matrix product");
+        (void)snprintf(ret_reason, reason_size, "no memory for the check of the matrix product");
     for (size_t i = 0; ok && i < sizeof cases / sizeof cases[0]; i++) {
         for (int bits = 0; ok && bits < 8; bits++) {
             size_t gap = bits & 4 ? CHECK_GAP : 0;

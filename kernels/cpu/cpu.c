@@ -55,8 +55,8 @@ enum backend_status cpu_open(const struct backend_options *options, struct backe
     struct cpu *cpu = calloc(1, sizeof *cpu);
     struct team *team = cpu ? team_open(thread_count, blas_use_one_thread) : NULL;
     if (!team) {
-        snprintf(ret_reason, reason_size, "no memory or no threads for a team of %zu",
-                 thread_count);
+        (void)snprintf(ret_reason, reason_size, "no memory or no threads for a team of %zu",
+                       thread_count);
         free(cpu);
         return BACKEND_NO_MEMORY;
     }

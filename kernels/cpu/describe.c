@@ -64,5 +64,5 @@ void cpu_describe(struct backend_device *ret_device)
     host_describe(ret_device);
     ret_device->core_count = usable_cores(ret_device->core_count);
     blas_describe(blas, sizeof blas);
-    snprintf(ret_device->detail, sizeof ret_device->detail, "%s, %s", simd_level(), blas);
+    (void)snprintf(ret_device->detail, sizeof ret_device->detail, "%s, %s", simd_level(), blas);
 }
