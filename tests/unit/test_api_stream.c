@@ -76,10 +76,13 @@ static void a_finished_job_is_streamed_whole_and_ends_cleanly(void **state)
 {
     (void)state;
     struct web_answer answer;
+    int64_t started;
 
     api_daemon_add_events(&d, JOB, 98);
     api_daemon_end_job(&d, JOB);
+    started = now_ms();
     web_call(d.port, "GET", STREAM, &answer);
+    assert_true(now_ms() - started < 5000); /* page by page, without a sleep in between */
     assert_int_equal(answer.status, 200);
     assert_true(answer.whole); /* the last chunk came */
     assert_non_null(strstr(web_header(&answer, "Content-Type"), "text/event-stream"));
