@@ -226,6 +226,8 @@ int command_jobs(struct http *http, int count, char **arguments)
                            cJSON_IsNumber(done) ? done->valuedouble : 0, total->valuedouble);
         printf("%-30s %-17s %-12s %-9s %s\n", text_of(job, "id"), text_of(job, "status"), steps,
                text_of(job, "device_used"), model[0] != '\0' ? model : text_of(job, "model"));
+        if (text_of(job, "status_reason")[0] != '\0')
+            printf("    %s\n", text_of(job, "status_reason"));
     }
     cJSON_Delete(list);
     return COMMAND_OK;

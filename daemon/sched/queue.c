@@ -38,6 +38,36 @@ static bool move(struct queue *queue, const char *job_id, enum job_state from, e
     return true;
 }
 
+/* A reason of a new kind (its text up to the colon) that the job does not get over by itself. */
+static bool is_news(const char *before, const char *reason)
+{
+    const size_t kind = strcspn(reason, ":");
+
+    return reason[0] != '\0' && strncmp(reason, "waits for a device", kind) != 0 &&
+           strncmp(before, reason, kind) != 0;
+}
+
+/* Puts a changed reason into the job's record, and into its events and the log if it is news. */
+static bool keep_reason(struct queue *queue, const struct job_record *job, const char *reason,
+                        struct error *err)
+{
+    struct job_change change = JOB_CHANGE_NONE;
+    struct notes notes;
+    bool ok;
+
+    notes_init(&notes);
+    change.state_reason = reason;
+    if (is_news(job->state_reason, reason)) {
+        log_write_for(LOG_LEVEL_WARN, "job", job->id, "waits: %s", reason);
+        notes_add(&notes, EVENT_WARN, "message", NULL, "The job waits: %s", reason);
+    }
+    ok = jobs_update(queue->store, job->id, &change, notes.drafts, notes.count, err);
+    if (ok && notes.count > 0)
+        events_feed_publish(queue->options->feed, job->id);
+    notes_release(&notes);
+    return ok;
+}
+
 /* Waiting jobs say why: looked at again whenever something changed. */
 static void review(struct queue *queue)
 {
@@ -47,17 +77,15 @@ static void review(struct queue *queue)
     bool ok = jobs_list_state(queue->store, JOB_QUEUED, LOOKED_AT, &jobs, &count, &err);
 
     for (size_t i = 0; ok && i < count; i++) {
-        struct job_change change = JOB_CHANGE_NONE;
         char reason[sizeof(jobs[i].state_reason)];
 
         placement_explain(queue, &jobs[i], reason, sizeof(reason));
-        if (strcmp(reason, jobs[i].state_reason) == 0)
-            continue;
-        change.state_reason = reason;
-        ok = jobs_update(queue->store, jobs[i].id, &change, NULL, 0, &err);
+        if (strcmp(reason, jobs[i].state_reason) != 0)
+            ok = keep_reason(queue, &jobs[i], reason, &err);
     }
-    if (!ok)
+    if (!ok && strcmp(queue->last_trouble, err.message) != 0) /* said once, not at every look */
         log_write(LOG_LEVEL_WARN, "look at the queue: %s", err.message);
+    (void)snprintf(queue->last_trouble, sizeof(queue->last_trouble), "%s", ok ? "" : err.message);
     free_jobs(jobs, count);
 }
 

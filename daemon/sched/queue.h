@@ -37,6 +37,7 @@ struct queue {
     struct mailbox *mailbox;
     struct store *store; /* the scheduler's thread's */
     bool stopping;       /* the scheduler's thread's: nothing is claimed any more */
+    char last_trouble[sizeof(((struct error *)0)->message)]; /* its: what the log has said last */
     /* Threads may outlive the feed, which they must not touch then. Set before the feed goes. */
     atomic_bool abandoned;
     pthread_mutex_t lock;
