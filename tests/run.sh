@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the built tests and adds up what they say; the last line is "N passed, N failed[, N skipped]".
-#   tests/run.sh OUT          every unit test, then the scripts in tests/http and tests/ops
+#   tests/run.sh OUT          every unit test, then the scripts in tests/ops
 #   tests/run.sh OUT unit     the unit tests alone
 #   tests/run.sh OUT tsan     the rooms with threads, for a thread-sanitizer build
 # OUT is the build folder (build/release). A program that dies counts as one failure.
@@ -53,7 +53,7 @@ for name in "${names[@]}"; do
 done
 
 if [ "$what" = all ]; then
-    for script in tests/http/*.sh tests/ops/*.sh; do
+    for script in tests/ops/*.sh; do
         [ -e "$script" ] || continue
         name=${script#tests/}
         timeout 900 bash "$script" "$out" >"$logs/script" 2>&1

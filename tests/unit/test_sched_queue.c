@@ -202,6 +202,8 @@ static void a_named_device_is_waited_for(void **state)
     set_service(fixture, GPU1, "it is too hot");
     assert_string_equal(take(fixture, GPU1), "");
     assert_string_equal(get(fixture, "a").state_reason, "cuda:1 is out of service: it is too hot");
+    assert_int_equal(count_events(fixture, "a", "The job waits: cuda:1 is out of service"), 1);
+    assert_int_equal(count_events(fixture, "a", "waits for a device"), 0); /* a turn is no news */
     set_service(fixture, GPU1, NULL);
     assert_string_equal(take(fixture, GPU1), "a");
 }
@@ -214,6 +216,8 @@ static void a_full_disk_keeps_a_job_waiting_with_its_reason(void **state)
     add_job(fixture, "b", "cpu", "{\"disk_bytes\":1000}");
     assert_string_equal(take(fixture, CPU), "b"); /* it does not stop the others */
     assert_non_null(strstr(get(fixture, "a").state_reason, "disk full"));
+    assert_string_equal(take(fixture, CPU), "");
+    assert_int_equal(count_events(fixture, "a", "The job waits: disk full"), 1); /* told once */
 }
 
 static void a_device_that_fails_gives_its_job_back_and_leaves_service(void **state)
