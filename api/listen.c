@@ -75,23 +75,40 @@ static bool refuse(int descriptor, const char *address, struct error *err)
     return error_set(err, ERR_IO, "cannot listen on '%s': %s", address, strerror(reason));
 }
 
-bool listen_tcp(const char *address, int *ret_descriptor, int *ret_port, bool *ret_is_loopback,
-                struct error *err)
+static bool resolve(const char *address, struct addrinfo **ret_found, struct error *err)
 {
-    struct addrinfo hints = {.ai_family = AF_UNSPEC,
-                             .ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
-    struct addrinfo *found = NULL;
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                                   .ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
     char host[HOST_MAX];
     const char *port = NULL;
-    int descriptor, on = 1;
-    bool bound, loopback;
 
-    if (!split_address(address, host, &port) || getaddrinfo(host, port, &hints, &found) != 0)
+    if (!split_address(address, host, &port) || getaddrinfo(host, port, &hints, ret_found) != 0)
         return error_set_param(err, ERR_INVALID, "listen",
                                "'%s' is not an address with a port, such as 127.0.0.1:7733",
                                address);
-    loopback = is_loopback(found->ai_addr);
+    return true;
+}
+
+bool listen_check(const char *address, bool *ret_is_loopback, struct error *err)
+{
+    struct addrinfo *found = NULL;
+
+    if (!resolve(address, &found, err))
+        return false;
+    *ret_is_loopback = is_loopback(found->ai_addr);
+    freeaddrinfo(found);
+    return true;
+}
+
+bool listen_tcp(const char *address, int *ret_descriptor, int *ret_port, struct error *err)
+{
+    struct addrinfo *found = NULL;
+    int descriptor, on = 1;
+    bool bound;
+
+    if (!resolve(address, &found, err))
+        return false;
     descriptor = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     bound = descriptor >= 0 &&
             setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
@@ -102,7 +119,6 @@ bool listen_tcp(const char *address, int *ret_descriptor, int *ret_port, bool *r
         return refuse(descriptor, address, err);
     *ret_descriptor = descriptor;
     *ret_port = port_of(descriptor);
-    *ret_is_loopback = loopback;
     return true;
 }
 

@@ -134,23 +134,35 @@ static bool serve(struct server *server, int descriptor, bool is_socket, struct 
     return true;
 }
 
+bool server_check(const struct server_options *options, struct error *err)
+{
+    bool loopback = true;
+
+    if (!options->listen || !options->listen[0])
+        return true; /* the socket alone */
+    if (!listen_check(options->listen, &loopback, err))
+        return false;
+    if (!loopback && !(options->api_key && options->api_key[0]))
+        return error_set_param(err, ERR_INVALID, "listen",
+                               "'%s' is reachable from outside, which needs an API key: name its "
+                               "file as api_key_file in the settings",
+                               options->listen);
+    return true;
+}
+
 static bool open_listeners(struct server *server, const struct server_options *options,
                            struct error *err)
 {
     int descriptor = -1;
     bool loopback = true;
 
+    if (!server_check(options, err))
+        return false;
     if (options->listen && options->listen[0]) {
-        if (!listen_tcp(options->listen, &descriptor, &server->port, &loopback, err))
+        if (!listen_check(options->listen, &loopback, err) ||
+            !listen_tcp(options->listen, &descriptor, &server->port, err))
             return false;
         server->exchange.guard.any_address = !loopback;
-        if (!loopback && !(options->api_key && options->api_key[0])) {
-            (void)close(descriptor); /* nothing was written to it */
-            return error_set_param(err, ERR_INVALID, "listen",
-                                   "'%s' is reachable from outside, which needs an API key: name "
-                                   "its file as api_key_file in the settings",
-                                   options->listen);
-        }
         if (!serve(server, descriptor, false, err))
             return false;
     }

@@ -34,6 +34,8 @@ struct server_options {
 
 struct server;
 
+/* What server_start would refuse of the address and key, without opening anything. */
+MUST_CHECK bool server_check(const struct server_options *options, struct error *err);
 MUST_CHECK bool server_start(const struct server_options *options, struct server **ret_server,
                              struct error *err);
 int server_port(const struct server *server); /* the one in force */

@@ -64,6 +64,24 @@ static bool take_lock(struct daemon_parts *parts, struct error *err)
     return true;
 }
 
+static struct server_options server_options(const struct daemon_parts *parts)
+{
+    const struct config *config = &parts->config;
+
+    return (struct server_options){
+        .listen = config->listen,
+        .socket_path = config->socket_path,
+        .state_folder = config->state_dir,
+        .database_path = parts->database_path,
+        .public_url = config->public_url[0] != '\0' ? config->public_url : NULL,
+        .allowed_hosts = config->allowed_hosts[0] != '\0' ? config->allowed_hosts : NULL,
+        .api_key = config->api_key[0] != '\0' ? config->api_key : NULL,
+        .upload_limit_bytes = config->upload_limit_bytes,
+        .scheduler = parts->scheduler,
+        .feed = parts->feed,
+    };
+}
+
 static bool start(struct daemon_parts *parts, struct error *err)
 {
     const struct config *config = &parts->config;
@@ -88,18 +106,7 @@ static bool start(struct daemon_parts *parts, struct error *err)
     if (!scheduler_start(&scheduler, &parts->scheduler, err))
         return false;
 
-    struct server_options server = {
-        .listen = config->listen,
-        .socket_path = config->socket_path,
-        .state_folder = config->state_dir,
-        .database_path = parts->database_path,
-        .public_url = config->public_url[0] != '\0' ? config->public_url : NULL,
-        .allowed_hosts = config->allowed_hosts[0] != '\0' ? config->allowed_hosts : NULL,
-        .api_key = config->api_key[0] != '\0' ? config->api_key : NULL,
-        .upload_limit_bytes = config->upload_limit_bytes,
-        .scheduler = parts->scheduler,
-        .feed = parts->feed,
-    };
+    struct server_options server = server_options(parts);
     return server_start(&server, &parts->server, err);
 }
 
@@ -155,13 +162,19 @@ static int print_devices(const struct devices *devices)
     return status;
 }
 
-static int check_config(const struct config *config)
+static int print_config(const struct config *config)
 {
-    printf("state_dir      %s\nmodels_dir     %s\nsocket_path    %s\nlisten         %s\n"
-           "platforms      %s\napi_key        %s\n",
-           config->state_dir, config->models_dir, config->socket_path, config->listen,
-           config->platforms[0] != '\0' ? config->platforms : "(environment, else cuda,cpu)",
+    const char *open_platforms = "(environment, else cuda,cpu)";
+
+    printf("state_dir        %s\nmodels_dir       %s\nsocket_path      %s\nlisten           %s\n",
+           config->state_dir, config->models_dir, config->socket_path, config->listen);
+    printf("platforms        %s\npublic_url       %s\nallowed_hosts    %s\napi_key          %s\n",
+           config->platforms[0] != '\0' ? config->platforms : open_platforms,
+           config->public_url[0] != '\0' ? config->public_url : "(from each request)",
+           config->allowed_hosts[0] != '\0' ? config->allowed_hosts : "(loopback names)",
            config->api_key[0] != '\0' ? "set" : "none");
+    printf("memory_limit_mb  %zu\nupload_limit_mb  %zu\n", config->memory_limit_bytes >> 20,
+           config->upload_limit_bytes >> 20);
     return 0;
 }
 
@@ -178,6 +191,7 @@ static void block_signals(sigset_t *ret_signals)
 int main(int argument_count, char **arguments)
 {
     static struct daemon_parts parts = {.lock = -1};
+    struct server_options options;
     struct error err = {0};
     sigset_t signals;
 
@@ -205,8 +219,13 @@ int main(int argument_count, char **arguments)
     }
     if (parts.config.action == CONFIG_DEVICES)
         return print_devices(&parts.devices);
+    options = server_options(&parts);
+    if (!server_check(&options, &err)) {
+        (void)fprintf(stderr, "needled: %s\n", err.message);
+        return EXIT_USAGE;
+    }
     if (parts.config.action == CONFIG_CHECK)
-        return check_config(&parts.config);
+        return print_config(&parts.config);
     block_signals(&signals);
     return run(&parts, &signals);
 }

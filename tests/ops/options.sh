@@ -54,6 +54,9 @@ status=$?
 foreign() { [ $status -ne 0 ] && grep -q "needled.db" "$work/out" && cmp -s "$work/before" "$work/foreign/needled.db"; }
 result "a file that is no database is refused, named and left as it is" foreign
 
+result "a check of the settings refuses what a start would" refuses "address with a port" --listen nonsense --check-config
+refused_early() { refuses "key" --state-dir "$work/open" --listen 0.0.0.0:0 && [ ! -e "$work/open" ]; }
+result "nothing is made before the settings are in order" refused_early
 result "an address that is not loopback wants a key" refuses "key" --state-dir "$work/open" --listen 0.0.0.0:0
 
 base_folder needle-3
