@@ -92,7 +92,7 @@ test-tsan: ## the threaded rooms' tests under the thread sanitizer
 	@tests/run.sh build/tsan tsan
 
 test-reference: all ## the reference implementation (PyPI) reads what we wrote, in a virtual environment
-	@tests/reference/run.sh $(OUT)
+	@tests/reference/run.sh $(OUT) $(wildcard build/demo/adapter.safetensors)
 
 .PHONY: tests-built test-reference
 tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines
