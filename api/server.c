@@ -134,20 +134,29 @@ static bool serve(struct server *server, int descriptor, bool is_socket, struct 
     return true;
 }
 
-bool server_check(const struct server_options *options, struct error *err)
+static bool check_address(const struct server_options *options, bool *ret_is_loopback,
+                          struct error *err)
 {
     bool loopback = true;
 
-    if (!options->listen || !options->listen[0])
-        return true; /* the socket alone */
-    if (!listen_check(options->listen, &loopback, err))
-        return false;
-    if (!loopback && !(options->api_key && options->api_key[0]))
-        return error_set_param(err, ERR_INVALID, "listen",
-                               "'%s' is reachable from outside, which needs an API key: name its "
-                               "file as api_key_file in the settings",
-                               options->listen);
+    if (options->listen && options->listen[0]) { /* else the socket alone */
+        if (!listen_check(options->listen, &loopback, err))
+            return false;
+        if (!loopback && !(options->api_key && options->api_key[0]))
+            return error_set_param(err, ERR_INVALID, "listen",
+                                   "'%s' is reachable from outside, which needs an API key: name "
+                                   "its file as api_key_file in the settings",
+                                   options->listen);
+    }
+    *ret_is_loopback = loopback;
     return true;
+}
+
+bool server_check(const struct server_options *options, struct error *err)
+{
+    bool loopback;
+
+    return check_address(options, &loopback, err);
 }
 
 static bool open_listeners(struct server *server, const struct server_options *options,
@@ -156,16 +165,13 @@ static bool open_listeners(struct server *server, const struct server_options *o
     int descriptor = -1;
     bool loopback = true;
 
-    if (!server_check(options, err))
+    if (!check_address(options, &loopback, err))
         return false;
-    if (options->listen && options->listen[0]) {
-        if (!listen_check(options->listen, &loopback, err) ||
-            !listen_tcp(options->listen, &descriptor, &server->port, err))
-            return false;
-        server->exchange.guard.any_address = !loopback;
-        if (!serve(server, descriptor, false, err))
-            return false;
-    }
+    server->exchange.guard.any_address = !loopback;
+    if (options->listen && options->listen[0] &&
+        (!listen_tcp(options->listen, &descriptor, &server->port, err) ||
+         !serve(server, descriptor, false, err)))
+        return false;
     if (options->socket_path && options->socket_path[0]) {
         if (!listen_unix(options->socket_path, &descriptor, err))
             return false;
