@@ -14,6 +14,7 @@ PKGS     := libmicrohttpd libcjson openblas sqlite3 sentencepiece libcurl nettle
 
 CC       ?= gcc
 CXX      ?= g++
+OBJCOPY  ?= objcopy
 VERSION  := $(shell cat daemon/VERSION)
 CPPFLAGS += -I. -D_GNU_SOURCE -MMD -MP -DNEEDLED_VERSION='"$(VERSION)"' \
             $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
@@ -27,11 +28,19 @@ FLAGS_release := -O3
 FLAGS_asan    := -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 FLAGS_tsan    := -O1 -fsanitize=thread
 
+# The cpu backend's ops are compiled once a level; the processor decides at run time.
+LEVELS       := plain $(if $(findstring x86_64,$(shell $(CC) -dumpmachine 2>/dev/null)),avx2 avx512)
+FLAGS_level  := -fno-math-errno -fno-trapping-math
+FLAGS_plain  := $(FLAGS_level)
+FLAGS_avx2   := $(FLAGS_level) -mavx2 -mfma -mf16c -ffp-contract=fast -fvisibility=hidden
+FLAGS_avx512 := $(FLAGS_avx2) -mavx512f -mavx512dq -mavx512bw -mavx512vl -mprefer-vector-width=512
+
 # ---- lists: a room is a folder of sources and becomes one archive; later rooms use earlier ones ----
 
 ROOMS       := base kernels model train store sched api client
 SRC_base    := $(wildcard daemon/base/*.c)
 SRC_kernels := $(wildcard kernels/*.c kernels/ref/*.c kernels/cpu/*.c)
+SRC_cpu_ops := $(wildcard kernels/cpu/ops/*.c)
 SRC_model   := $(wildcard daemon/model/*.c daemon/model/*.cc)
 SRC_train   := $(wildcard daemon/train/*.c)
 SRC_store   := $(wildcard store/*.c)
@@ -41,6 +50,8 @@ SRC_client  := $(filter-out client/needlectl.c,$(wildcard client/*.c))
 SRC_main    := daemon/main.c daemon/config.c
 SRC_support := $(filter-out tests/support/op_%,$(wildcard tests/support/*.c))
 SRC_opcases := $(wildcard tests/support/op_*.c)
+
+OBJ_kernels := $(LEVELS:%=$(OUT)/cpu_%.o)
 
 object = $(patsubst %,$(OUT)/%.o,$(basename $(1)))
 archive = $(foreach room,$(1),$(OUT)/lib$(room).a)
@@ -129,10 +140,24 @@ $(OUT)/%.o: %.cc | $(OUT)/deps
 	@$(if $(V),,echo "  CXX   $<")
 	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c $< -o $@
 
-$(OUT)/%_avx2.o: CFLAGS += -mavx2 -mfma
+# A level's objects become one, of which only the table is seen from outside. Rounding to a grid must
+# give the oracle's bits, so nothing is fused there.
+define level_rule
+$(OUT)/$(1)/%.o: %.c | $(OUT)/deps
+	@mkdir -p $$(@D)
+	@$$(if $$(V),,echo "  CC    $$< ($(1))")
+	$$(Q)$$(CC) $$(CPPFLAGS) -DCPU_LEVEL=$(1) $$(CFLAGS) $$(FLAGS_$(1)) -c $$< -o $$@
+
+$(OUT)/$(1)/kernels/cpu/ops/quant.o: FLAGS_$(1) += -ffp-contract=off
+
+$(OUT)/cpu_$(1).o: $(patsubst %.c,$(OUT)/$(1)/%.o,$(SRC_cpu_ops))
+	$$(Q)$$(LD) -r $$^ -o $$@
+	$$(Q)$$(OBJCOPY) --localize-hidden $$@
+endef
+$(foreach level,$(LEVELS),$(eval $(call level_rule,$(level))))
 
 define room_rule
-$(OUT)/lib$(1).a: $(call object,$(SRC_$(1)))
+$(OUT)/lib$(1).a: $(call object,$(SRC_$(1))) $(OBJ_$(1))
 	@rm -f $$@
 	$(Q)ar rcs $$@ $$^
 endef

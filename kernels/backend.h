@@ -26,7 +26,8 @@ enum backend_status {
 
 struct backend_options {
     int device_index;
-    int thread_count; /* CPU backends: compute threads of this worker, at least 1 */
+    int thread_count;       /* CPU backends: compute threads of this worker, at least 1 */
+    const char *simd_level; /* cpu: "plain", "avx2", "avx512"; NULL: the best there is */
 };
 
 struct backend_device { /* what an inventory shows */

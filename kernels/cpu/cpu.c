@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu.h"
 
 #include "kernels/cpu/blas.h"
+#include "kernels/cpu/level.h"
 #include "kernels/host.h"
 
 #include <assert.h>
@@ -10,16 +11,7 @@
 #define WORTH_A_THREAD 8192 /* values a share holds at least */
 #define BLOCK_ROWS_MIN 32
 
-#define CPU_ENTRY(name, parameters, arguments)                                                     \
-    CPU_ENTRY_(name, ((struct cpu *)be, OP_STRIP arguments), OP_STRIP parameters)
-#define CPU_ENTRY_(name, arguments, ...)                                                           \
-    static void entry_##name(struct backend *be, __VA_ARGS__)                                      \
-    {                                                                                              \
-        cpu_##name arguments;                                                                      \
-    }
-OPS(CPU_ENTRY)
-
-static void cpu_close(struct backend *be)
+void cpu_close(struct backend *be)
 {
     struct cpu *cpu = (struct cpu *)be;
 
@@ -28,23 +20,16 @@ static void cpu_close(struct backend *be)
     free(cpu);
 }
 
-#define CPU_FIELD(name, parameters, arguments) .name = entry_##name,
-static const struct backend_table cpu_table = {.close = cpu_close,
-                                               .alloc = host_alloc,
-                                               .free = host_free,
-                                               .upload = host_copy,
-                                               .download = host_copy,
-                                               .copy = host_copy,
-                                               .zero = host_zero,
-                                               .sync = host_sync,
-                                               OPS(CPU_FIELD)};
-
 static_assert(offsetof(struct cpu, base) == 0, "a struct backend is at its start");
 
 enum backend_status cpu_open(const struct backend_options *options, struct backend **ret_backend,
                              char *ret_reason, size_t reason_size)
 {
+    const struct level *level = level_find(options->simd_level, ret_reason, reason_size);
+
     assert(options->thread_count >= 1);
+    if (!level)
+        return BACKEND_ABSENT;
     blas_use_one_thread();
     if (!blas_check(blas_gemm, ret_reason, reason_size))
         return BACKEND_CHECK_FAILED;
@@ -60,7 +45,7 @@ enum backend_status cpu_open(const struct backend_options *options, struct backe
         free(cpu);
         return BACKEND_NO_MEMORY;
     }
-    cpu->base.table = &cpu_table;
+    cpu->base.table = level->table;
     cpu->base.kind = BACKEND_CPU;
     cpu->team = team;
     *ret_backend = &cpu->base;
@@ -102,27 +87,4 @@ struct cpu_blocks cpu_blocks(size_t rows)
     if (size < BLOCK_ROWS_MIN)
         size = BLOCK_ROWS_MIN;
     return (struct cpu_blocks){.rows = rows, .size = size, .count = (rows + size - 1) / size};
-}
-
-struct partials {
-    float *total;
-    const float *partial;
-    size_t blocks, stride;
-};
-
-static void add_partial_columns(void *context, size_t begin, size_t end, size_t part)
-{
-    const struct partials *a = context;
-
-    (void)part;
-    for (size_t b = 0; b < a->blocks; b++)
-        for (size_t c = begin; c < end; c++)
-            a->total[c] += a->partial[b * a->stride + c];
-}
-
-void cpu_add_partials(struct cpu *cpu, float *total, const float *partial, size_t blocks,
-                      size_t stride, size_t width)
-{
-    struct partials a = {total, partial, blocks, stride};
-    cpu_run_rows(cpu, width, blocks, add_partial_columns, &a);
 }

@@ -31,6 +31,8 @@ struct cpu {
 OPS(CPU_DECLARE)
 #undef CPU_DECLARE
 
+void cpu_close(struct backend *be);
+
 /* Room for an op's own values, 64-byte aligned, not cleared, until the op ends. One block an op.
  * NULL: fault set. */
 float *cpu_scratch(struct cpu *cpu, size_t count);

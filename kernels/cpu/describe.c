@@ -6,28 +6,13 @@
  */
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/level.h"
 #include "kernels/host.h"
 
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *simd_level(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f"))
-        return "avx512";
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return "avx2";
-    return "plain";
-#elif defined(__aarch64__)
-    return "neon";
-#else
-    return "plain";
-#endif
-}
 
 /* Cores of the control group's quota, rounded up; 0 without one. */
 static int quota_cores(void)
@@ -64,5 +49,5 @@ void cpu_describe(struct backend_device *ret_device)
     host_describe(ret_device);
     ret_device->core_count = usable_cores(ret_device->core_count);
     blas_describe(blas, sizeof blas);
-    (void)snprintf(ret_device->detail, sizeof ret_device->detail, "%s, %s", simd_level(), blas);
+    (void)snprintf(ret_device->detail, sizeof ret_device->detail, "%s, %s", level_find(NULL, NULL, 0)->name, blas);
 }

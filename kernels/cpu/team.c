@@ -31,6 +31,7 @@ struct team {
     void *context;
     size_t count;
     bool dealt;
+    _Atomic size_t next; /* index to be dealt; who takes which is nobody's business: relaxed */
 
     _Atomic uint64_t ticket;  /* job number and number of parts; release on write */
     _Atomic size_t remaining; /* parts not done yet, without the caller's */
@@ -50,10 +51,11 @@ static inline void pause_briefly(void)
 #endif
 }
 
-static void run_part(const struct team *team, size_t parts, size_t part)
+static void run_part(struct team *team, size_t parts, size_t part)
 {
     if (team->dealt) {
-        for (size_t i = part; i < team->count; i += parts)
+        size_t i;
+        while ((i = atomic_fetch_add_explicit(&team->next, 1, memory_order_relaxed)) < team->count)
             team->body(team->context, i, i + 1, part);
         return;
     }
@@ -160,6 +162,7 @@ static void start_job(struct team *team, size_t count, size_t parts, bool dealt,
     team->context = context;
     team->count = count;
     team->dealt = dealt;
+    atomic_store_explicit(&team->next, 0, memory_order_relaxed);
     run_job(team, parts);
 }
 

@@ -28,7 +28,8 @@ size_t team_thread_count(const struct team *team);
 /* Contiguous shares of at least `grain` indices; one share runs on the calling thread alone. */
 void team_run(struct team *team, size_t count, size_t grain, team_body *body, void *context);
 
-/* Index by index, dealt round: part p gets p, p + parts, ... For work of uneven cost. */
+/* Index by index, in order, each to the next thread that is free: for work of uneven cost whose
+ * result does not depend on who does it. */
 void team_deal(struct team *team, size_t count, team_body *body, void *context);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * inject: a value added as far as its key fits, see kernels/ref/inject.c.
  */
-#include "kernels/cpu/norm.h"
+#include "kernels/cpu/ops/norm.h"
 
 struct inject {
     float *y, *alpha, *dkey, *dvalue; /* du for y in backward */

@@ -7,7 +7,7 @@
  * dtable another, cut along the vocabulary again, so that no gradient is added up twice.
  */
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/ops/vector.h"
 
 #include <assert.h>
 #include <string.h>

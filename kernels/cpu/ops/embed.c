@@ -5,7 +5,7 @@
  * same token: each column adds in the order of n.
  */
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/quant.h"
+#include "kernels/cpu/ops/quant.h"
 
 #include <string.h>
 

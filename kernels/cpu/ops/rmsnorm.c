@@ -4,8 +4,8 @@
  * Rows are shared out in blocks; each block keeps its own sums of dgain (and dgate), added up in
  * the order of the blocks.
  */
-#include "kernels/cpu/norm.h"
-#include "kernels/cpu/quant.h"
+#include "kernels/cpu/ops/norm.h"
+#include "kernels/cpu/ops/quant.h"
 
 #include <string.h>
 

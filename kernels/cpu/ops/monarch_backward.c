@@ -4,8 +4,8 @@
  * Each tile is computed again from x. Gradients of the weights add up per block of rows, the blocks
  * in order.
  */
-#include "kernels/cpu/monarch.h"
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/ops/monarch.h"
+#include "kernels/cpu/ops/vector.h"
 
 #include <string.h>
 

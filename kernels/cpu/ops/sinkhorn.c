@@ -8,7 +8,7 @@
  * Numerics  f32; the largest of a line is taken out before exp.
  * Source    Sinkhorn and Knopp 1967.
  */
-#include "kernels/cpu/sinkhorn.h"
+#include "kernels/cpu/ops/sinkhorn.h"
 
 /* One line: n rows of LANES values, `step` rows apart. */
 static void normalise_line(float *L, size_t n, size_t step)

@@ -4,7 +4,7 @@
  * sum_squares adds blocks of fixed size in f32 and the blocks' sums in f64, in order.
  */
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/ops/vector.h"
 
 #define SUM_BLOCK 4096
 

@@ -2,9 +2,9 @@
  * monarch: Kronecker factors and permutations over tiles of tokens, forward; see
  * kernels/ref/monarch.c.
  */
-#include "kernels/cpu/monarch.h"
+#include "kernels/cpu/ops/monarch.h"
 
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/ops/vector.h"
 
 #include <assert.h>
 

@@ -2,7 +2,7 @@
  * hyper_write: the lanes mixed and the block's output spread over them, see kernels/ref/hyper.c.
  */
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/ops/vector.h"
 
 struct write_call {
     float *T, *dS, *dy, *dh;

@@ -4,10 +4,10 @@
  * Forward is shared out by rows. Backward scatters to ancestors and so is shared out by columns,
  * tile by tile: dx adds in the order of n, dtaps in blocks of rows.
  */
-#include "kernels/cpu/taps.h"
+#include "kernels/cpu/ops/taps.h"
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/tree.h"
+#include "kernels/cpu/ops/tree.h"
 
 #include <string.h>
 

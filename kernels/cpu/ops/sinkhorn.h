@@ -9,7 +9,7 @@
 #ifndef NEEDLED_SINKHORN_H
 #define NEEDLED_SINKHORN_H
 
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/ops/vector.h"
 
 #define SINKHORN_HALF_ROUNDS 40 /* rows and columns by turns */
 

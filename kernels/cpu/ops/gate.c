@@ -5,8 +5,8 @@
  * keeping the compiler from SIMD.
  */
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/quant.h"
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/ops/quant.h"
+#include "kernels/cpu/ops/vector.h"
 
 #define STRIP 64
 

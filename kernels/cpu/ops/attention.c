@@ -10,8 +10,8 @@
  * Source    Dao et al. 2022, arXiv:2205.14135.
  */
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/tree.h"
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/ops/tree.h"
+#include "kernels/cpu/ops/vector.h"
 
 #include <assert.h>
 #include <string.h>

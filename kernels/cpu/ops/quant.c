@@ -9,10 +9,10 @@
  *           round_code in f32; butterflies add in another order than ref, which moves no index that
  *           is not within 2e-8 of the middle of two codes.
  */
-#include "kernels/cpu/quant.h"
+#include "kernels/cpu/ops/quant.h"
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/ops/vector.h"
 
 #define GROUP_MAX 128
 #define STRIP 8 /* rows of a tile whose codes are found together */

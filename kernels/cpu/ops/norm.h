@@ -10,7 +10,7 @@
 #define NEEDLED_NORM_H
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/ops/vector.h"
 
 /* sum a b in f64: what a norm's backward takes from its terms can be a millionth of them. */
 static inline double norm_dot(const float *a, const float *b, size_t C)

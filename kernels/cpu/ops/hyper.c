@@ -4,9 +4,9 @@
  * Read works on tiles of TILE tokens: their coefficients are one skinny product, the Sinkhorn
  * rounds take LANES tokens side by side. Gradients of the weights add up per block of rows.
  */
-#include "kernels/cpu/norm.h"
-#include "kernels/cpu/quant.h"
-#include "kernels/cpu/sinkhorn.h"
+#include "kernels/cpu/ops/norm.h"
+#include "kernels/cpu/ops/quant.h"
+#include "kernels/cpu/ops/sinkhorn.h"
 
 #include <string.h>
 

@@ -5,9 +5,9 @@
  * Backward first makes the gradient at the tapped values (rows in blocks, each with its own sums of
  * dgain), then goes back through the taps by columns.
  */
-#include "kernels/cpu/norm.h"
-#include "kernels/cpu/quant.h"
-#include "kernels/cpu/taps.h"
+#include "kernels/cpu/ops/norm.h"
+#include "kernels/cpu/ops/quant.h"
+#include "kernels/cpu/ops/taps.h"
 
 #include <assert.h>
 #include <string.h>
