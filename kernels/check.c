@@ -307,6 +307,14 @@ void check_hyper_read_forward(float *u, float *h, float *raw, float *r, const fl
     assert(h != raw || N == 0);
 }
 
+void check_hyper_mix(float *u, const float *S, const float *h, size_t N, size_t lanes, size_t D)
+{
+    assert((u && S && h) || N == 0);
+    assert(u != S || N == 0);
+    assert(lanes > 0);
+    assert(D > 0);
+}
+
 void check_hyper_read_backward(float *dS, const struct hyper_gradients *gradients, const float *du,
                                const float *dh, const float *S, const float *h, const float *raw,
                                const float *r, const struct hyper *weights, size_t N)

@@ -179,6 +179,9 @@ struct adamw {
     OP(hyper_read_forward, (float *u, float *h, float *raw, float *r, const float *S, \
                             const struct hyper *weights, size_t N), \
                            (u, h, raw, r, S, weights, N)) \
+    /* the u of hyper_read_forward alone, bit for bit, from the h it left */ \
+    OP(hyper_mix, (float *u, const float *S, const float *h, size_t N, size_t lanes, size_t D), \
+                  (u, S, h, N, lanes, D)) \
     /* dS += ; dh [N,M] carries d post and d res in (from hyper_write_backward); d pre is made here */ \
     OP(hyper_read_backward, (float *dS, const struct hyper_gradients *gradients, const float *du, \
                              const float *dh, const float *S, const float *h, const float *raw, \

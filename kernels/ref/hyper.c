@@ -6,6 +6,7 @@
  *     raw[m] = sum_k nx[k] phi[k,m],   l[m] = scale(m) raw[m] + bias[m]
  *     pre    = sigmoid(l_pre),   post = 2 sigmoid(l_post),   res = sinkhorn(l_res)
  *     u[d]   = sum_i pre[i] S[i,d]
+ *   mix:     u alone, from S and h
  *   sinkhorn, 20 rounds:  L = L - logsumexp_j(L[i,j]), then L = L - logsumexp_i(L[i,j]); res = exp
  * L read backward, with dpost and dres given: dpre[i]      = sum_d du[d] S[i,d] dl_pre       = dpre
  * pre (1 - pre),   dl_post = dpost post (1 - post / 2) dl_res:        dL = dres res, then each
@@ -116,6 +117,20 @@ static void coefficients(float *h, const float *raw, const struct hyper *weights
         h[2 * n + m] = (float)exp(states[2 * ROUNDS - 1][m]);
 }
 
+void ref_hyper_mix(float *u, const float *S, const float *h, size_t N, size_t lanes, size_t D)
+{
+    const size_t M = 2 * lanes + lanes * lanes;
+
+    for (size_t token = 0; token < N; token++)
+        for (size_t d = 0; d < D; d++) {
+            double sum = 0;
+
+            for (size_t i = 0; i < lanes; i++)
+                sum += (double)h[token * M + i] * S[(token * lanes + i) * D + d];
+            u[token * D + d] = (float)sum;
+        }
+}
+
 void ref_hyper_read_forward(float *u, float *h, float *raw, float *r, const float *S,
                             const struct hyper *weights, size_t N)
 {
@@ -138,14 +153,8 @@ void ref_hyper_read_forward(float *u, float *h, float *raw, float *r, const floa
             raw_token[m] = (float)sum;
         }
         coefficients(h_token, raw_token, weights);
-        for (size_t d = 0; d < D; d++) {
-            double sum = 0;
-
-            for (size_t i = 0; i < n; i++)
-                sum += (double)h_token[i] * lanes[i * D + d];
-            u[token * D + d] = (float)sum;
-        }
     }
+    ref_hyper_mix(u, S, h, N, n, D);
 }
 
 /* dl [M] of one token from dpre (in place of dh's) and dh's post and res parts. */

@@ -165,6 +165,18 @@ static void hyper_read_backward(struct op_run *run)
                                 A("raw"), A("r"), &weights, ROWS);
 }
 
+static void hyper_mix_declare(struct op_run *run)
+{
+    op_input(run, "S", ROWS * LANES * WIDTH, 1);
+    op_input(run, "h", ROWS * MIX, 1);
+    op_output(run, "u", ROWS * WIDTH);
+}
+
+static void hyper_mix_forward(struct op_run *run)
+{
+    backend_hyper_mix(run->be, A("u"), A("S"), A("h"), ROWS, LANES, WIDTH);
+}
+
 static void hyper_write_declare(struct op_run *run)
 {
     op_input(run, "S", ROWS * LANES * WIDTH, 1);
@@ -239,6 +251,8 @@ const struct op_case op_cases_blocks[] = {
      .in_place = {{"y", "skip"}, {"y", "x"}, {"dx", "dy"}}},
     {"hyper_read", 0, BOTH(hyper_read), .tolerance = CLOSE},
     {"hyper_read, 8 bits", 8, BOTH(hyper_read), .tolerance = FLIP},
+    {"hyper_mix", 0, .forward = hyper_mix_forward, .declare = hyper_mix_declare,
+     .tolerance = CLOSE},
     {"hyper_write", 0, BOTH(hyper_write), .tolerance = CLOSE},
     {"lanes_spread", 0, BOTH(lanes_spread), .tolerance = CLOSE},
     {"lanes_mean", 0, BOTH(lanes_mean), .tolerance = CLOSE},

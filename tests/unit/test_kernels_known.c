@@ -453,6 +453,33 @@ static void the_mix_of_lanes_is_doubly_stochastic(void **state)
     each_backend(check_mix);
 }
 
+static void check_mix_alone(struct backend *be)
+{
+    for (size_t i = 0; i < op_size_count; i++) {
+        const struct op_size *size = &op_sizes[i];
+        const size_t count = size->N * size->C;
+        float *alone = malloc(count * sizeof(*alone));
+        struct op_run run;
+
+        assert_non_null(alone);
+        op_run_init(&run, be, case_named("hyper_read"), size);
+        op_run_forward(&run);
+        backend_zero(be, op_device(&run, "u"), count * sizeof(*alone));
+        backend_hyper_mix(be, op_device(&run, "u"), op_device(&run, "S"), op_device(&run, "h"),
+                          size->N, size->lanes, size->C);
+        backend_download(be, alone, op_device(&run, "u"), count * sizeof(*alone));
+        assert_memory_equal(alone, op_array(&run, "u")->result, count * sizeof(*alone));
+        op_run_release(&run);
+        free(alone);
+    }
+}
+
+static void lanes_mixed_again_give_the_bits_that_were_read(void **state)
+{
+    (void)state;
+    each_backend(check_mix_alone);
+}
+
 static void check_unwanted(struct backend *be)
 {
     struct op_run run;
@@ -508,6 +535,7 @@ int main(void)
         cmocka_unit_test(the_first_optimiser_step_moves_by_the_learning_rate),
         cmocka_unit_test(flat_sums_of_small_integers_are_exact),
         cmocka_unit_test(the_mix_of_lanes_is_doubly_stochastic),
+        cmocka_unit_test(lanes_mixed_again_give_the_bits_that_were_read),
         cmocka_unit_test(gradients_that_are_not_wanted_may_be_left_out),
     };
 

@@ -4,6 +4,7 @@
  * Read works on tiles of TILE tokens: their coefficients are one skinny product, the Sinkhorn
  * rounds take LANES tokens side by side. Gradients of the weights add up per block of rows.
  */
+#include "kernels/cpu/ops/hyper_mix.h"
 #include "kernels/cpu/ops/norm.h"
 #include "kernels/cpu/ops/quant.h"
 #include "kernels/cpu/ops/sinkhorn.h"
@@ -99,11 +100,7 @@ static void read_tile(const struct hyper_call *a, size_t first, size_t count, fl
         coefficients(a, L, first + t, count - t < LANES ? count - t : LANES);
     for (size_t n = first; n < first + count; n++) {
         const float *h = &a->h[n * a->M], *S = &a->S[n * a->width];
-        float *u = &a->u[n * a->D];
-        for (size_t d = 0; d < a->D; d++)
-            u[d] = h[0] * S[d];
-        for (size_t i = 1; i < a->n; i++)
-            vector_add_scaled(u, &S[i * a->D], h[i], a->D);
+        hyper_mix_row(&a->u[n * a->D], S, h, a->n, a->D);
     }
 }
 
