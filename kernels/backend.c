@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static const char *const names[] = {"ref", "cpu", "cuda"};
 static_assert(sizeof(names) / sizeof(names[0]) == BACKEND_KIND_COUNT, "a name for each kind");
@@ -91,6 +92,64 @@ void backend_set_fault(struct backend *be, enum backend_status status, const cha
     va_end(arguments);
 }
 
+/* ---- profile --------------------------------------------------------------------------------- */
+
+#define OP_NUMBER(name, parameters, arguments) OP_NUMBER_##name,
+enum op_number { OPS(OP_NUMBER) OP_NUMBER_memory };
+static_assert(OP_NUMBER_memory + 1 == BACKEND_PROFILE_COUNT, "a profile for each op, and one more");
+
+#define OP_NAME(name, parameters, arguments) #name,
+static const char *const profile_names[BACKEND_PROFILE_COUNT] = {OPS(OP_NAME) "memory"};
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* this clock always is */
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void backend_profile_start(struct backend *be)
+{
+    for (size_t i = 0; i < BACKEND_PROFILE_COUNT; i++)
+        be->profile[i] = (struct backend_profile){.name = profile_names[i]};
+    be->is_profiled = true;
+}
+
+void backend_profile_stop(struct backend *be)
+{
+    be->is_profiled = false;
+}
+
+void backend_profile_read(const struct backend *be,
+                          struct backend_profile ret_profile[BACKEND_PROFILE_COUNT])
+{
+    for (size_t i = 0; i < BACKEND_PROFILE_COUNT; i++) {
+        ret_profile[i] = be->profile[i];
+        ret_profile[i].name = profile_names[i];
+    }
+}
+
+static void add_to_profile(struct backend *be, enum op_number op, int64_t started_ns)
+{
+    if (be->status == BACKEND_OK)
+        be->table->sync(be);
+    be->profile[op].call_count++;
+    be->profile[op].elapsed_ns += now_ns() - started_ns;
+}
+
+/* The call, timed where that is asked for. */
+#define PROFILED(op, call)                                                                         \
+    do {                                                                                           \
+        if (__builtin_expect(be->is_profiled, 0)) {                                                \
+            const int64_t started_ns = now_ns();                                                   \
+            call;                                                                                  \
+            add_to_profile(be, OP_NUMBER_##op, started_ns);                                        \
+        } else {                                                                                   \
+            call;                                                                                  \
+        }                                                                                          \
+    } while (0)
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 uint64_t backend_free_bytes(const struct backend *be)
@@ -121,25 +180,25 @@ void backend_free(struct backend *be, void *memory)
 void backend_upload(struct backend *be, void *target, const void *host_source, size_t size_bytes)
 {
     if (be->status == BACKEND_OK && size_bytes > 0)
-        be->table->upload(be, target, host_source, size_bytes);
+        PROFILED(memory, be->table->upload(be, target, host_source, size_bytes));
 }
 
 void backend_download(struct backend *be, void *host_target, const void *source, size_t size_bytes)
 {
     if (be->status == BACKEND_OK && size_bytes > 0)
-        be->table->download(be, host_target, source, size_bytes);
+        PROFILED(memory, be->table->download(be, host_target, source, size_bytes));
 }
 
 void backend_copy(struct backend *be, void *target, const void *source, size_t size_bytes)
 {
     if (be->status == BACKEND_OK && size_bytes > 0)
-        be->table->copy(be, target, source, size_bytes);
+        PROFILED(memory, be->table->copy(be, target, source, size_bytes));
 }
 
 void backend_zero(struct backend *be, void *target, size_t size_bytes)
 {
     if (be->status == BACKEND_OK && size_bytes > 0)
-        be->table->zero(be, target, size_bytes);
+        PROFILED(memory, be->table->zero(be, target, size_bytes));
 }
 
 enum backend_status backend_sync(struct backend *be)
@@ -169,6 +228,6 @@ size_t backend_allocated_bytes(const struct backend *be)
         if (be->status != BACKEND_OK)                                                              \
             return;                                                                                \
         check_##name arguments;                                                                    \
-        be->table->name with_backend;                                                              \
+        PROFILED(name, be->table->name with_backend);                                              \
     }
 OPS(OP_DISPATCH)

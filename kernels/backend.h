@@ -67,6 +67,24 @@ const char *backend_fault(const struct backend *be);  /* its words, "" when ther
 size_t backend_allocated_bytes(const struct backend *be);
 uint64_t backend_free_bytes(const struct backend *be); /* of its device, now; 0: not known */
 
+/* ---- profile: where the time goes, op by op -------------------------------------------------- */
+
+struct backend_profile {
+    const char *name; /* of the op; "memory": copies, clearing, to and from the host */
+    uint64_t call_count;
+    int64_t elapsed_ns; /* of the caller's clock */
+};
+
+#define OP_COUNT_ONE(name, parameters, arguments) +1
+enum { BACKEND_PROFILE_COUNT = OPS(OP_COUNT_ONE) + 1 };
+#undef OP_COUNT_ONE
+
+/* Counts from zero until stopped. Off, it costs an op one branch; on, each op is waited for. */
+void backend_profile_start(struct backend *be);
+void backend_profile_stop(struct backend *be); /* what was counted can still be read */
+void backend_profile_read(const struct backend *be,
+                          struct backend_profile ret_profile[BACKEND_PROFILE_COUNT]);
+
 /* ---- ops: backend_matmul(be, ...), backend_rmsnorm_forward(be, ...), ... --------------------- */
 
 #define OP_DECLARE(name, parameters, arguments) OP_DECLARE_(name, OP_STRIP parameters)

@@ -33,6 +33,8 @@ struct backend {
     enum backend_status status; /* first fault */
     char fault[256];
     size_t allocated_bytes;
+    bool is_profiled;
+    struct backend_profile profile[BACKEND_PROFILE_COUNT];
 };
 
 void backend_set_fault(struct backend *be, enum backend_status status, const char *format, ...)

@@ -247,6 +247,58 @@ static void wrong_shapes_end_the_process(void **state)
     each_backend(check_asserts);
 }
 
+/* ---- profile ------------------------------------------------------------------------------------ */
+
+static struct backend_profile find_profile(const struct backend *be, const char *name)
+{
+    struct backend_profile all[BACKEND_PROFILE_COUNT], found = {0};
+    size_t hits = 0;
+
+    backend_profile_read(be, all);
+    for (size_t i = 0; i < BACKEND_PROFILE_COUNT; i++) {
+        if (strcmp(all[i].name, name) == 0) {
+            found = all[i];
+            hits++;
+        }
+    }
+    assert_int_equal(hits, 1);
+    return found;
+}
+
+static void check_profile(struct backend *be)
+{
+    float *x = backend_alloc(be, 4096 * sizeof(float)),
+          *y = backend_alloc(be, 4096 * sizeof(float));
+
+    assert_true(x && y);
+    backend_add_scaled(be, y, x, 1, 4096); /* nobody asked */
+    assert_int_equal(find_profile(be, "add_scaled").call_count, 0);
+
+    backend_profile_start(be);
+    backend_add_scaled(be, y, x, 1, 4096);
+    backend_add_scaled(be, y, x, 1, 4096);
+    backend_zero(be, x, 4096 * sizeof(float));
+    backend_profile_stop(be);
+    backend_add_scaled(be, y, x, 1, 4096);
+    assert_int_equal(find_profile(be, "add_scaled").call_count, 2);
+    assert_true(find_profile(be, "add_scaled").elapsed_ns > 0);
+    assert_int_equal(find_profile(be, "memory").call_count, 1);
+    assert_int_equal(find_profile(be, "matmul").call_count, 0);
+
+    backend_profile_start(be); /* from zero again */
+    backend_profile_stop(be);
+    assert_int_equal(find_profile(be, "add_scaled").call_count, 0);
+    assert_int_equal(find_profile(be, "add_scaled").elapsed_ns, 0);
+    backend_free(be, x);
+    backend_free(be, y);
+}
+
+static void a_profile_counts_what_is_called_while_it_is_on(void **state)
+{
+    (void)state;
+    each_backend(check_profile);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +309,7 @@ int main(void)
         cmocka_unit_test(memory_is_aligned_zeroed_counted_and_apart),
         cmocka_unit_test(after_the_first_fault_nothing_happens_but_giving_back),
         cmocka_unit_test(wrong_shapes_end_the_process),
+        cmocka_unit_test(a_profile_counts_what_is_called_while_it_is_on),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
