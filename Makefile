@@ -50,6 +50,7 @@ SRC_client  := $(filter-out client/needlectl.c,$(wildcard client/*.c))
 SRC_main    := daemon/main.c daemon/config.c
 SRC_support := $(filter-out tests/support/op_%,$(wildcard tests/support/*.c))
 SRC_opcases := $(wildcard tests/support/op_*.c)
+SRC_bench   := $(filter-out tests/bench/bench_%,$(wildcard tests/bench/*.c))
 
 OBJ_kernels := $(LEVELS:%=$(OUT)/cpu_%.o)
 
@@ -161,7 +162,7 @@ $(OUT)/lib$(1).a: $(call object,$(SRC_$(1))) $(OBJ_$(1))
 	@rm -f $$@
 	$(Q)ar rcs $$@ $$^
 endef
-$(foreach room,$(ROOMS) support opcases,$(eval $(call room_rule,$(room))))
+$(foreach room,$(ROOMS) support opcases bench,$(eval $(call room_rule,$(room))))
 
 $(OUT)/needled: $(call object,$(SRC_main)) $(call archive,$(NEEDS_end))
 	@$(if $(V),,echo "  LINK  $@")
@@ -179,6 +180,12 @@ $(OUT)/tests/test_$(1)_%: $(OUT)/tests/unit/test_$(1)_%.o $(call archive,$(if $(
 	$(Q)$(CC) $(LDFLAGS) $$^ $(LIBS_ALL) -lcmocka -o $$@
 endef
 $(foreach room,$(ROOMS),$(eval $(call unit_rule,$(room))))
+
+# The benches: programs of tests/bench over the trainer's rooms.
+$(OUT)/tests/bench_%: $(OUT)/tests/bench/bench_%.o $(OUT)/libbench.a $(call archive,$(NEEDS_train))
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  LINK  $@")
+	$(Q)$(CC) $(LDFLAGS) $^ $(LIBS_ALL) -o $@
 
 $(OUT)/tests/make_lines: $(OUT)/tests/support/lines/make_lines.o
 	@mkdir -p $(@D)

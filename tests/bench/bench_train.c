@@ -1,0 +1,99 @@
+/*
+ * bench_train: times the steps of one run.
+ *
+ *     bench_train [--base FOLDER] [--lines FILE] [--numerics w4a8|float32] [--batch N] [--steps N]
+ *                 [--seconds S] [--threads N] [--level plain|avx2|avx512] [--evaluate FILE]
+ *                 [--no-peak]
+ *
+ * FILE may be mixed, one-app or shuffled: build/bench/<that>.jsonl, which make bench-base makes.
+ */
+#include "tests/bench/report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+static const char usage[] =
+    "usage: bench_train [--base FOLDER] [--lines FILE|mixed|one-app|shuffled]\n"
+    "                   [--numerics w4a8|float32] [--batch N] [--steps N] [--seconds S]\n"
+    "                   [--threads N] [--level plain|avx2|avx512] [--evaluate FILE] [--no-peak]\n";
+
+static const char *lines_path(const char *name)
+{
+    static const char *const known[][2] = {{"mixed", "build/bench/mixed.jsonl"},
+                                           {"one-app", "build/bench/one-app.jsonl"},
+                                           {"shuffled", "build/bench/shuffled.jsonl"}};
+
+    for (size_t i = 0; i < COUNT_OF(known); i++)
+        if (strcmp(name, known[i][0]) == 0)
+            return known[i][1];
+    return name;
+}
+
+static bool set_option(struct measure_options *options, const char *name, const char *value)
+{
+    if (strcmp(name, "--base") == 0)
+        options->base_folder = value;
+    else if (strcmp(name, "--lines") == 0)
+        options->training_path = lines_path(value);
+    else if (strcmp(name, "--evaluate") == 0)
+        options->validation_path = lines_path(value);
+    else if (strcmp(name, "--level") == 0)
+        options->simd_level = value;
+    else if (strcmp(name, "--batch") == 0)
+        options->batch_size = strtoul(value, NULL, 10);
+    else if (strcmp(name, "--steps") == 0)
+        options->step_count = strtoul(value, NULL, 10);
+    else if (strcmp(name, "--seconds") == 0)
+        options->seconds = strtod(value, NULL);
+    else if (strcmp(name, "--threads") == 0)
+        options->thread_count = (int)strtoul(value, NULL, 10);
+    else if (strcmp(name, "--numerics") == 0 && strcmp(value, "w4a8") == 0)
+        options->numerics = NUMERICS_W4A8;
+    else if (strcmp(name, "--numerics") == 0 && strcmp(value, "float32") == 0)
+        options->numerics = NUMERICS_FLOAT32;
+    else
+        return false;
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    static struct measure measure;
+    struct measure_options options = {.base_folder = "build/bench/base",
+                                      .training_path = lines_path("mixed"),
+                                      .numerics = NUMERICS_W4A8,
+                                      .batch_size = 8,
+                                      .thread_count = 2,
+                                      .step_count = 3};
+    struct error err = {0};
+    char title[512];
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--no-peak") == 0) {
+            options.without_peak = true;
+        } else if (i + 1 == argc || !set_option(&options, argv[i], argv[i + 1])) {
+            (void)fputs(usage, stderr);
+            return 2;
+        } else {
+            i++;
+        }
+    }
+    if (options.batch_size < 1 || options.thread_count < 1 || options.step_count < 1 ||
+        options.step_count > MEASURE_STEPS_MAX) {
+        (void)fputs(usage, stderr);
+        return 2;
+    }
+    if (!measure_run(&options, &measure, &err)) {
+        (void)fprintf(stderr, "bench_train: %s\n", err.message);
+        return 1;
+    }
+    (void)snprintf(title, sizeof(title), "%s, %s, batch %zu, %d threads: %s", options.training_path,
+                   options.numerics == NUMERICS_W4A8 ? "w4a8" : "float32", options.batch_size,
+                   options.thread_count, measure.device);
+    report_run(title, &measure);
+    report_flops(&measure);
+    return 0;
+}
