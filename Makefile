@@ -50,7 +50,8 @@ SRC_client  := $(filter-out client/needlectl.c,$(wildcard client/*.c))
 SRC_main    := daemon/main.c daemon/config.c
 SRC_support := $(filter-out tests/support/op_%,$(wildcard tests/support/*.c))
 SRC_opcases := $(wildcard tests/support/op_*.c)
-SRC_bench   := $(filter-out tests/bench/bench_%,$(wildcard tests/bench/*.c))
+SRC_bench   := $(filter-out tests/bench/bench_%,$(wildcard tests/bench/*.c tests/bench/*.cc))
+SRC_lines   := $(wildcard tests/support/lines/*.c)
 
 OBJ_kernels := $(LEVELS:%=$(OUT)/cpu_%.o)
 
@@ -66,6 +67,11 @@ NEEDS_sched   := sched store train model kernels base
 NEEDS_api     := api sched store train model kernels base
 NEEDS_client  := client
 NEEDS_end     := api sched store train model kernels base
+
+# What the benches train on: made once, by what they are made from.
+BENCH        := build/bench
+BENCH_LINES  := mixed long one-app shuffled
+BENCH_FILES  := $(BENCH)/base/base.safetensors $(BENCH_LINES:%=$(BENCH)/%.jsonl)
 
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
 UNIT_TESTS := $(patsubst tests/unit/%.c,$(OUT)/tests/%,$(UNIT_SRC))
@@ -106,8 +112,11 @@ test-tsan: ## the threaded rooms' tests under the thread sanitizer
 test-reference: all ## the reference implementation (PyPI) reads what we wrote, in a virtual environment
 	@tests/reference/run.sh $(OUT) $(wildcard build/demo/adapter.safetensors)
 
-.PHONY: tests-built test-reference
+.PHONY: tests-built test-reference bench-base
 tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines
+
+bench-base: ## the base model, tokenizer and lines of the benches, in build/bench
+	@$(MAKE) --no-print-directory $(PARALLEL) $(BENCH_FILES)
 
 lint: ## format, include rules, banned calls, static analysis
 	@tests/lint/run.sh
@@ -181,13 +190,22 @@ $(OUT)/tests/test_$(1)_%: $(OUT)/tests/unit/test_$(1)_%.o $(call archive,$(if $(
 endef
 $(foreach room,$(ROOMS),$(eval $(call unit_rule,$(room))))
 
+$(BENCH)/%.jsonl: $(OUT)/tests/make_lines
+	@mkdir -p $(@D)
+	$(Q)$(OUT)/tests/make_lines 640 7 $* >$@.part && mv $@.part $@
+
+$(BENCH)/base/base.safetensors: $(OUT)/tests/bench_base $(OUT)/tests/make_lines
+	@mkdir -p $(@D)
+	$(Q)$(OUT)/tests/make_lines 4000 11 mixed >$(BENCH)/tokenizer.jsonl
+	$(Q)$(OUT)/tests/bench_base $(BENCH)/tokenizer.jsonl $(@D)
+
 # The benches: programs of tests/bench over the trainer's rooms.
 $(OUT)/tests/bench_%: $(OUT)/tests/bench/bench_%.o $(OUT)/libbench.a $(call archive,$(NEEDS_train))
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  LINK  $@")
 	$(Q)$(CC) $(LDFLAGS) $^ $(LIBS_ALL) -o $@
 
-$(OUT)/tests/make_lines: $(OUT)/tests/support/lines/make_lines.o
+$(OUT)/tests/make_lines: $(call object,$(SRC_lines))
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $^ -o $@
 
