@@ -190,11 +190,13 @@ $(OUT)/tests/test_$(1)_%: $(OUT)/tests/unit/test_$(1)_%.o $(call archive,$(if $(
 endef
 $(foreach room,$(ROOMS),$(eval $(call unit_rule,$(room))))
 
-$(BENCH)/%.jsonl: $(OUT)/tests/make_lines
+# Made again when what makes them changes, not when the trainer they are linked with does.
+$(BENCH)/%.jsonl: $(SRC_lines) | $(OUT)/tests/make_lines
 	@mkdir -p $(@D)
 	$(Q)$(OUT)/tests/make_lines 640 7 $* >$@.part && mv $@.part $@
 
-$(BENCH)/base/base.safetensors: $(OUT)/tests/bench_base $(OUT)/tests/make_lines
+$(BENCH)/base/base.safetensors: tests/bench/bench_base.c tests/bench/train_tokenizer.cc $(SRC_lines) | \
+    $(OUT)/tests/bench_base $(OUT)/tests/make_lines
 	@mkdir -p $(@D)
 	$(Q)$(OUT)/tests/make_lines 4000 11 mixed >$(BENCH)/tokenizer.jsonl
 	$(Q)$(OUT)/tests/bench_base $(BENCH)/tokenizer.jsonl $(@D)
