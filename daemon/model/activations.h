@@ -1,9 +1,11 @@
 /*
  * activations: the memory of one micro-batch, laid out once.
  *
- * Purpose    The plan of what a run writes: the batch on the device, the stream of lanes, what each
- *            layer keeps for backward, and what backward itself needs. The same walk adds the sizes
- *            up and hands the places out, so the plan cannot disagree with the use.
+ * Purpose    The plan of what a run writes. A layer keeps what took a product or attention to make;
+ *            the rest of it is made again in backward, in places that all layers share. The lanes
+ *            stand at the start of each segment of layers. What forward needs for a moment lies
+ *            where backward works later. The same walk adds the sizes up and hands the places out,
+ *            so the plan cannot disagree with the use.
  * Ownership  activations_init / activations_release; one device allocation.
  * Threads    The worker's.
  * Failure    Sizes past size_t count as SIZE_MAX; no memory is said in bytes.
@@ -13,24 +15,25 @@
 
 #include "daemon/model/network.h"
 
-/* What a layer leaves for its backward; N rows each. Without keep_activations all layers share it.
- */
+/* What a layer leaves for its backward; N rows each. (k): kept, while the layer is not one of those
+ * that are computed again; (K): kept in any case; the others are shared by all layers. */
 struct layer_activations {
     float *u;             /* [D] block input: the lanes, mixed */
-    float *h, *raw, *h_r; /* [M] coefficients, [M] before their sigmoids, [1] */
-    float *injected;      /* [D] u plus the engram value, [1]; NULL where no layer has a site */
+    float *h, *raw, *h_r; /* [M] coefficients (K), [M] before their sigmoids (k), [1] (k) */
+    float *injected;      /* [D] u plus the engram value, [1]; NULL without sites */
     float *alpha;
     float *attn_in, *attn_in_r;                  /* [D] normalised (and rounded), [1] */
-    float *q_proj, *k_proj, *v_proj, *gate_proj; /* [H C] [G C] [G V] [H V] */
-    float *q_tap, *k_tap, *v_tap;                /* the same after the taps; NULL without taps */
-    float *q_r, *k_r;                            /* [H] [G] */
-    float *q, *k, *v;                            /* what attention reads */
-    float *heads, *lse;                          /* [H V], [H] */
-    float *out_in;                               /* [H V] gated (and rounded) */
-    float *attn_out, *attn_out_r;                /* [D], [1] */
-    float *middle;                               /* [D] the stream after attention */
-    float *mlp_in, *mlp_in_r;                    /* [D], [1] */
-    float *out;                                  /* [D] block output */
+    float *q_proj, *k_proj, *v_proj, *gate_proj; /* [H C] [G C] [G V] [H V]; the last (k), the first
+                                                    two (k) without taps */
+    float *q_tap, *k_tap, *v_tap; /* the same after the taps, two (k); NULL without taps */
+    float *q_r, *k_r;             /* [H] [G] */
+    float *q, *k, *v;             /* what attention reads; v (k) */
+    float *heads, *lse;           /* [H V] (k), [H] (k) */
+    float *out_in;                /* [H V] gated (and rounded) */
+    float *attn_out, *attn_out_r; /* [D] (k), [1] */
+    float *middle;                /* [D] the stream after attention */
+    float *mlp_in, *mlp_in_r;     /* [D], [1] */
+    float *out;                   /* [D] block output (K) */
 };
 
 /* Gradients on their way down; one set serves all layers. "d" of what carries the name above. */
@@ -41,8 +44,9 @@ struct backward {
     float *dbranch, *dnorm;        /* [D] of what a branch ends in, of what its norm reads */
     float *dout_in, *dheads, *dgate_proj;
     float *dq, *dk, *dv, *dq_proj, *dk_proj, *dv_proj;
-    float *dkey, *dvalue, *draw, *drows; /* [D] of an engram site: key, value, value before taps */
-    float *lora;                         /* scratch of lora_backward */
+    /* [D] of an engram site: key, value, value before taps; where the layer's own are spent */
+    float *dkey, *dvalue, *draw, *drows;
+    float *lora; /* scratch of lora_backward */
 };
 
 struct activations {
@@ -59,6 +63,8 @@ struct activations {
 
     float *x;                              /* [D] embedded tokens */
     float *lanes[GEOMETRY_MAX_LAYERS + 1]; /* [lanes D] input of each layer, then the last output */
+    size_t segment[GEOMETRY_MAX_LAYERS];   /* first layer of the segment each layer is in */
+    size_t recomputed_layers;              /* layers below this find no products in backward */
     struct layer_activations layers[GEOMETRY_MAX_LAYERS];
     float *mean, *final, *final_r; /* [D] mean of the lanes, [D] normalised (and rounded), [1] */
     struct backward backward;

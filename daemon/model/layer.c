@@ -192,6 +192,62 @@ void layer_forward_block(const struct layer *layer, struct layer_activations *a)
     show_block(layer, a);
 }
 
+/* The products are there: only what is cheap is made, by the ops that made it first. */
+static void recall_block(const struct layer *layer, struct layer_activations *a)
+{
+    struct backend *be = layer->weights->backend;
+    const struct geometry *g = &layer->weights->geometry;
+    const struct layer_weights *w = weights_of(layer);
+    struct heads q = heads_of(layer, PROJECTION_Q), k = heads_of(layer, PROJECTION_K);
+    const enum rounding rounding = layer_rounding(layer->weights);
+    const size_t N = layer->tree->token_count, D = g->d_model;
+    const float *x = a->u;
+
+    if (layer->key) {
+        backend_inject_forward(be, a->injected, a->alpha, a->u, layer->key, layer->value, N, D);
+        x = a->injected;
+    }
+    backend_rmsnorm_forward(be, a->attn_in, a->attn_in_r, x, w->attn_norm, N, D, rounding);
+    q.tap_count = k.tap_count = 0; /* they are behind us */
+    backend_heads_forward(be, a->q, NULL, a->q_r, g->conv_taps ? a->q_tap : a->q_proj, &q,
+                          layer->tree);
+    backend_heads_forward(be, a->k, NULL, a->k_r, g->conv_taps ? a->k_tap : a->k_proj, &k,
+                          layer->tree);
+    backend_gate_forward(be, a->out_in, a->heads, a->gate_proj, N, g->head_count * g->v_head_size,
+                         rounding);
+    backend_residual_norm_forward(be, a->middle, a->attn_out_r, x, a->attn_out, w->post_attn_norm,
+                                  w->attn_gate, N, D);
+    backend_rmsnorm_forward(be, a->mlp_in, a->mlp_in_r, a->middle, w->pre_hada_norm, N, D,
+                            ROUND_NONE);
+}
+
+void layer_recall(const struct layer *layer, struct layer_activations *a, const float *S,
+                  bool products_kept)
+{
+    struct backend *be = layer->weights->backend;
+    const struct geometry *g = &layer->weights->geometry;
+    const size_t N = layer->tree->token_count;
+
+    if (products_kept) {
+        backend_hyper_mix(be, a->u, S, a->h, N, g->lane_count, g->d_model);
+        recall_block(layer, a);
+    } else {
+        backend_hyper_read_forward(be, a->u, a->h, a->raw, a->h_r, S, &weights_of(layer)->hyper, N);
+        layer_forward_block(layer, a);
+    }
+}
+
+void layer_recall_lanes(const struct layer *layer, struct layer_activations *a, const float *S,
+                        float *T)
+{
+    struct backend *be = layer->weights->backend;
+    const struct geometry *g = &layer->weights->geometry;
+    const size_t N = layer->tree->token_count;
+
+    backend_hyper_mix(be, a->u, S, a->h, N, g->lane_count, g->d_model);
+    backend_hyper_write_forward(be, T, S, a->h, a->out, a->u, N, g->lane_count, g->d_model);
+}
+
 void layer_forward(const struct layer *layer, struct layer_activations *a, const float *S, float *T)
 {
     struct backend *be = layer->weights->backend;

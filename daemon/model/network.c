@@ -188,6 +188,18 @@ static struct layer layer_at(const struct run *run, size_t index)
     return layer;
 }
 
+/* Tokens to the lanes of the first layer. */
+static void spread_tokens(struct run *run)
+{
+    struct backend *be = run->weights->backend;
+    const struct geometry *g = &run->weights->geometry;
+    struct activations *a = run->a;
+    const size_t N = run->tree.token_count, D = g->d_model;
+
+    backend_embed_forward(be, a->x, run->weights->embedding, a->tokens, sqrtf((float)D), N, D);
+    backend_lanes_spread_forward(be, a->lanes[0], a->x, N, g->lane_count, D);
+}
+
 /* Tokens to the normalised hidden state; false when asked to stop. */
 static bool forward(struct run *run)
 {
@@ -197,9 +209,8 @@ static bool forward(struct run *run)
     const size_t N = run->tree.token_count, D = g->d_model;
 
     forward_engrams(run);
-    backend_embed_forward(be, a->x, run->weights->embedding, a->tokens, sqrtf((float)D), N, D);
+    spread_tokens(run);
     show(run, "x0", a->x, D);
-    backend_lanes_spread_forward(be, a->lanes[0], a->x, N, g->lane_count, D);
     for (size_t l = 0; l < g->layer_count; l++) {
         struct layer layer = layer_at(run, l);
 
@@ -231,14 +242,22 @@ static void compare(struct run *run)
         run->batch->target_count, run->tree.token_count, g->out_vocab, g->d_model);
 }
 
-/* Makes what the layer left in forward, unless it is still there. */
-static void recall(struct run *run, const struct layer *layer)
+/* The lanes of the layer's segment, which later segments wrote over: made again when backward comes
+ * to its last layer. */
+static void recall_lanes(struct run *run, size_t l)
 {
-    const size_t l = layer->index;
+    struct activations *a = run->a;
+    const size_t start = a->segment[l];
 
-    if (run->network->limits.keep_activations)
+    if (l + 1 == run->weights->geometry.layer_count || a->segment[l + 1] == start)
         return;
-    layer_forward(layer, &run->a->layers[l], run->a->lanes[l], run->a->lanes[l + 1]);
+    if (start == 0)
+        spread_tokens(run);
+    for (size_t i = start; i < l; i++) {
+        const struct layer layer = layer_at(run, i);
+
+        layer_recall_lanes(&layer, &a->layers[i], a->lanes[i], a->lanes[i + 1]);
+    }
 }
 
 static void backward_layer(struct run *run, size_t l)
@@ -248,7 +267,8 @@ static void backward_layer(struct run *run, size_t l)
     const int site = geometry_engram_site(&run->weights->geometry, l);
     float *const dlanes = a->backward.dlanes_out;
 
-    recall(run, &layer);
+    recall_lanes(run, l);
+    layer_recall(&layer, &a->layers[l], a->lanes[l], !run->full && l >= a->recomputed_layers);
     layer_backward(&layer, &a->layers[l], a->lanes[l], &a->backward,
                    run->full ? &run->full->layers[l] : NULL);
     if (run->full && site >= 0)

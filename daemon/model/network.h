@@ -35,7 +35,7 @@ struct weight_gradients;
 
 struct network_limits {
     size_t max_tokens, max_targets; /* of one micro-batch */
-    bool keep_activations;          /* false: backward computes each layer again from its input */
+    size_t recomputed_layers;       /* these first ones are computed again in backward; 0: none */
 };
 
 struct network;

@@ -59,9 +59,19 @@ out:
     return ok;
 }
 
-static bool plan(const struct train_job *job, const struct inputs *inputs, size_t tokens, bool keep,
-                 struct budget *ret_budget, size_t *ret_needed, struct error *err)
+/* ---- what a plan needs ----------------------------------------------------------------------- */
+
+struct planner {
+    const struct train_job *job;
+    const struct inputs *inputs;
+    size_t available, longest;
+};
+
+static bool plan(const struct planner *planner, size_t tokens, size_t recomputed_layers,
+                 struct budget *ret_budget, struct error *err)
 {
+    const struct train_job *job = planner->job;
+    const struct inputs *inputs = planner->inputs;
     const size_t line_max =
         smaller(job->hyper.batch_size, larger(inputs->train_count, inputs->held_count));
     struct budget budget = {
@@ -70,18 +80,87 @@ static bool plan(const struct train_job *job, const struct inputs *inputs, size_
                  .lora_rank = job->hyper.lora_rank,
                  .lora_alpha = (float)job->hyper.lora_alpha,
                  .seed = job->hyper.seed,
-                 .limits = {.max_tokens = tokens, .keep_activations = keep}},
+                 .limits = {.max_tokens = tokens, .recomputed_layers = recomputed_layers}},
+        .total_bytes = BUDGET_OTHER_BYTES,
+        .layer_count = inputs->info.layer_count,
+        .recomputed_layers = recomputed_layers,
     };
+    size_t *total = &budget.total_bytes;
 
     budget.spec.limits.max_targets = packing_max_targets(&budget.sizes);
     if (!model_plan(job->base_folder, &budget.spec, &budget.memory, err))
         return false;
-    size_t needed;
-    if (!size_add(budget.memory.weights_bytes, budget.memory.adapter_bytes, &needed) ||
-        !size_add(needed, budget.memory.activations_bytes, &needed))
-        needed = SIZE_MAX;
+    if (!size_add(*total, budget.memory.weights_bytes, total) ||
+        !size_add(*total, budget.memory.adapter_bytes, total) ||
+        !size_add(*total, budget.memory.activations_bytes, total))
+        *total = SIZE_MAX;
     *ret_budget = budget;
-    *ret_needed = needed;
+    return true;
+}
+
+/* ---- the choice ------------------------------------------------------------------------------ */
+
+static bool fits(const struct planner *planner, const struct budget *budget, size_t aim)
+{
+    return budget->total_bytes <= planner->available && budget->memory.activations_bytes <= aim;
+}
+
+/* The most rows between those of the longest line and `tokens` that fit, with every product kept;
+ * if none do, those of the longest line. */
+static bool most_tokens(const struct planner *planner, size_t tokens, size_t aim,
+                        struct budget *ret_budget, struct error *err)
+{
+    size_t low = planner->longest, high = tokens;
+    struct budget tried;
+
+    if (!plan(planner, high, 0, ret_budget, err))
+        return false;
+    if (high == low || fits(planner, ret_budget, aim))
+        return true;
+    if (!plan(planner, low, 0, ret_budget, err))
+        return false;
+    while (high - low > 1) { /* high does not fit; low does, or is the least there can be */
+        const size_t middle = low + (high - low) / 2;
+
+        if (!plan(planner, middle, 0, &tried, err))
+            return false;
+        if (fits(planner, &tried, aim)) {
+            *ret_budget = tried;
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return true;
+}
+
+/* So many rows with the fewest layers computed again that fit; all but one if none do. */
+static bool within(const struct planner *planner, size_t tokens, struct budget *ret_budget,
+                   bool *ret_fits, struct error *err)
+{
+    size_t low = 0, high = planner->inputs->info.layer_count - 1;
+    struct budget tried;
+
+    if (!plan(planner, tokens, 0, ret_budget, err))
+        return false;
+    *ret_fits = fits(planner, ret_budget, SIZE_MAX);
+    if (*ret_fits)
+        return true;
+    if (!plan(planner, tokens, high, ret_budget, err))
+        return false;
+    *ret_fits = fits(planner, ret_budget, SIZE_MAX);
+    while (*ret_fits && high - low > 1) { /* high fits, low does not */
+        const size_t middle = low + (high - low) / 2;
+
+        if (!plan(planner, tokens, middle, &tried, err))
+            return false;
+        if (fits(planner, &tried, SIZE_MAX)) {
+            *ret_budget = tried;
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
     return true;
 }
 
@@ -92,34 +171,32 @@ bool budget_choose(const struct train_job *job, const struct inputs *inputs,
     /* A little of what is free is left to others; 0 free means that the device cannot say. */
     const size_t free_bytes =
         device_free_bytes > 0 ? (size_t)(device_free_bytes - device_free_bytes / 16) : SIZE_MAX;
-    const size_t available =
-        job->memory_limit_bytes > 0 ? smaller(job->memory_limit_bytes, free_bytes) : free_bytes;
-    const size_t longest = larger(inputs->longest_rows, 1);
-    size_t whole, tokens;
+    const struct planner planner = {
+        .job = job,
+        .inputs = inputs,
+        .available =
+            job->memory_limit_bytes > 0 ? smaller(job->memory_limit_bytes, free_bytes) : free_bytes,
+        .longest = larger(inputs->longest_rows, 1),
+    };
+    const bool told = batch_tokens > 0 || job->batch_token_limit > 0;
+    const size_t aim = told ? SIZE_MAX : BUDGET_ACTIVATIONS_AIM;
+    size_t tokens = batch_tokens;
+    bool fitting = false;
 
-    if (!wanted_tokens(job, inputs, &whole, err))
-        return false;
-    if (batch_tokens > 0)
-        tokens = batch_tokens;
-    else
-        tokens =
-            smaller(whole, job->batch_token_limit > 0 ? job->batch_token_limit : BUDGET_TOKENS_MAX);
-    for (;;) {
-        size_t needed = 0;
-
-        tokens = larger(tokens, longest);
-        for (int keep = 1; keep >= 0; keep--) {
-            if (!plan(job, inputs, tokens, keep != 0, ret_budget, &needed, err))
-                return false;
-            if (needed <= available)
-                return true;
-        }
-        if (tokens == longest)
-            return error_set(
-                err, ERR_NO_MEMORY,
-                "%zu bytes of memory are needed, %zu are available (lines of up to %zu "
-                "tokens)",
-                needed, available, longest + 1);
-        tokens /= 2;
+    if (tokens == 0) {
+        if (!wanted_tokens(job, inputs, &tokens, err))
+            return false;
+        tokens = smaller(tokens, told ? job->batch_token_limit : BUDGET_TOKENS_MAX);
     }
+    tokens = larger(tokens, planner.longest);
+    if (batch_tokens > 0 && !within(&planner, tokens, ret_budget, &fitting, err))
+        return false; /* layers computed again give the same bits, batches cut otherwise do not */
+    if (!fitting && (!most_tokens(&planner, tokens, aim, ret_budget, err) ||
+                     !within(&planner, ret_budget->sizes.max_tokens, ret_budget, &fitting, err)))
+        return false;
+    return fitting ||
+           error_set(err, ERR_NO_MEMORY,
+                     "%zu bytes of memory are needed, %zu are available (lines of up to %zu "
+                     "tokens)",
+                     ret_budget->total_bytes, planner.available, planner.longest + 1);
 }

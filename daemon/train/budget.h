@@ -1,9 +1,11 @@
 /*
  * budget: how many tokens a micro-batch has and what its layers keep, decided by memory.
  *
- * Purpose    Adds up what the job needs on the device before anything is taken: activations are
- *            kept when they fit and computed again in backward when they do not; fewer tokens at
- *            once come last, since they cost the sharing of equal beginnings.
+ * Purpose    Adds up what the job needs before anything is taken. A whole batch at once shares all
+ *            of its equal beginnings, but past some thousand rows nothing gets faster; so rows are
+ *            bounded by a fixed share of memory. Where the device has less than that, there are
+ *            fewer rows, down to those of the longest line; then some layers, at last all but one,
+ *            are computed again in backward.
  * Ownership  Plain values.
  * Threads    The worker's.
  * Failure    ERR_NO_MEMORY with the bytes needed and available.
@@ -14,12 +16,16 @@
 #include "daemon/train/inputs.h"
 #include "daemon/train/packing.h"
 
-#define BUDGET_TOKENS_MAX 4096 /* more at once is not faster, and takes memory */
+#define BUDGET_TOKENS_MAX 4096                     /* more rows at once are not faster */
+#define BUDGET_ACTIVATIONS_AIM ((size_t)720 << 20) /* of a plan's own choice, in bytes */
+#define BUDGET_OTHER_BYTES ((size_t)48 << 20) /* scratch of ops, batches, the data, the program */
 
 struct budget {
     struct packing_sizes sizes;
     struct model_spec spec; /* with its limits */
     struct model_plan memory;
+    size_t total_bytes; /* of memory, and BUDGET_OTHER_BYTES */
+    size_t layer_count, recomputed_layers;
 };
 
 /* batch_tokens: as an earlier part of the run had them; 0: to be chosen. */

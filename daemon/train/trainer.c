@@ -163,7 +163,10 @@ static void tell_plan(const struct run *run)
         .first_step = (size_t)loop->done.step,
         .trained_tokens_per_epoch = run->inputs.train_target_count,
         .memory = run->budget.memory,
+        .total_bytes = run->budget.total_bytes,
         .batch_tokens = run->budget.sizes.max_tokens,
+        .layer_count = run->budget.layer_count,
+        .recomputed_layers = run->budget.recomputed_layers,
         .validation_note = run->inputs.validation_note,
     };
 

@@ -54,7 +54,9 @@ struct train_plan { /* what will happen; told before the first step */
     size_t first_step; /* > 0 when resumed */
     size_t trained_tokens_per_epoch;
     struct model_plan memory;
-    size_t batch_tokens;
+    size_t total_bytes;  /* of memory, with a little for scratch, batches and the program */
+    size_t batch_tokens; /* rows of a micro-batch */
+    size_t layer_count, recomputed_layers; /* of these, in each backward pass */
     const char *skipped_groups[PROJECTION_COUNT];
     size_t skipped_group_count;
     const char *validation_note; /* NULL, or why there is no validation */

@@ -290,7 +290,7 @@ static inline struct network *bench_network(struct weights *weights, const struc
                                             const struct forest *forest, bool keep)
 {
     const struct network_limits limits = {forest->batch.token_count, forest->batch.target_count,
-                                          keep};
+                                          keep ? 0 : SIZE_MAX};
     struct network *network;
     struct error err = {0};
 

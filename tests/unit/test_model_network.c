@@ -327,7 +327,7 @@ static void check_each_layer(struct bench *bench)
 {
     const struct geometry *g = &bench->weights->geometry;
     const size_t size = bench->forest->batch.token_count * g->d_model;
-    const struct network_limits limits = {bench->forest->batch.token_count, 1, true};
+    const struct network_limits limits = {bench->forest->batch.token_count, 1, 0};
     struct activations *a = calloc(1, sizeof(*a));
     float *out = calloc(size, sizeof(float));
     struct error err = {0};

@@ -1,6 +1,6 @@
 /*
- * Proves that what is planned fits what there is: kept activations first, then computed again, then
- * fewer tokens at once, and a refusal in bytes below that.
+ * Proves that what is planned fits what there is: everything kept first, then fewer tokens at once,
+ * then layers computed again, and a refusal in bytes below that.
  */
 #include "daemon/train/budget.h"
 #include "tests/support/test.h"
@@ -32,12 +32,6 @@ static int release_inputs(void **state)
     return 0;
 }
 
-static size_t needed_bytes(const struct budget *budget)
-{
-    return budget->memory.weights_bytes + budget->memory.adapter_bytes +
-           budget->memory.activations_bytes;
-}
-
 static struct budget choose(size_t limit_bytes, uint64_t free_bytes, size_t batch_tokens)
 {
     struct train_job limited = job;
@@ -55,25 +49,27 @@ static void plenty_of_memory_keeps_everything_of_a_whole_batch(void **state)
     (void)state;
     const struct budget budget = choose(0, (uint64_t)1 << 40, 0);
 
-    assert_true(budget.spec.limits.keep_activations);
+    assert_int_equal(budget.recomputed_layers, 0);
     assert_in_range(budget.sizes.max_tokens, inputs.longest_rows + 1, BUDGET_TOKENS_MAX);
     assert_int_equal(budget.sizes.max_tokens, budget.spec.limits.max_tokens);
     assert_int_equal(budget.sizes.longest, inputs.longest_rows);
     assert_int_equal(budget.sizes.max_lines, 16); /* one of the 17 is held out */
     assert_int_equal(budget.spec.limits.max_targets, packing_max_targets(&budget.sizes));
+    assert_int_equal(budget.total_bytes, budget.memory.weights_bytes + budget.memory.adapter_bytes +
+                                             budget.memory.activations_bytes + BUDGET_OTHER_BYTES);
     const struct budget unknown = choose(0, 0, 0); /* a device that cannot say */
     assert_int_equal(unknown.sizes.max_tokens, budget.sizes.max_tokens);
-    assert_true(unknown.spec.limits.keep_activations);
+    assert_int_equal(unknown.recomputed_layers, 0);
 }
 
 static void whatever_the_limit_the_plan_fits_or_is_refused(void **state)
 {
     (void)state;
     const struct budget whole = choose(0, 0, 0);
-    size_t tokens = whole.sizes.max_tokens, limit = needed_bytes(&whole), steps = 0;
-    bool kept = true, cut = false;
+    size_t tokens = whole.sizes.max_tokens, recomputed = 0, limit = whole.total_bytes;
+    bool cut = false;
 
-    for (;; limit -= limit / 64, steps++) {
+    for (;; limit -= whole.memory.activations_bytes / 256) {
         struct train_job limited = job;
         struct budget budget;
         struct error err = {0};
@@ -85,31 +81,34 @@ static void whatever_the_limit_the_plan_fits_or_is_refused(void **state)
             assert_int_equal(err.code, ERR_NO_MEMORY);
             snprintf(words, sizeof(words), "%zu are available", limit);
             assert_non_null(strstr(err.message, words));
+            assert_true(strtoull(err.message, NULL, 10) > limit); /* what is needed comes first */
             break;
         }
-        assert_true(needed_bytes(&budget) <= limit);
+        assert_true(budget.total_bytes <= limit);
         assert_true(budget.sizes.max_tokens <= tokens);
         assert_true(budget.sizes.max_tokens >= inputs.longest_rows);
-        kept = kept && budget.spec.limits.keep_activations;
-        cut = cut || budget.sizes.max_tokens < tokens;
-        if (budget.sizes.max_tokens == whole.sizes.max_tokens && kept)
-            assert_true(needed_bytes(&budget) == needed_bytes(&whole));
+        assert_true(budget.recomputed_layers >= recomputed);
+        if (budget.recomputed_layers > 0) /* rows give way first */
+            assert_int_equal(budget.sizes.max_tokens, inputs.longest_rows);
+        cut = cut || (budget.sizes.max_tokens < tokens && budget.recomputed_layers == 0);
         tokens = budget.sizes.max_tokens;
+        recomputed = budget.recomputed_layers;
     }
-    assert_true(!kept && cut && steps > 2); /* every kind of plan was seen */
+    assert_true(cut);
+    assert_int_equal(recomputed, whole.layer_count - 1); /* every kind of plan was seen */
 }
 
 static void what_is_free_and_what_is_allowed_both_count(void **state)
 {
     (void)state;
     const struct budget whole = choose(0, 0, 0);
-    const size_t needed = needed_bytes(&whole);
+    const size_t needed = whole.total_bytes, tokens = whole.sizes.max_tokens;
 
-    assert_true(choose(needed, needed * 2, 0).spec.limits.keep_activations);
-    assert_false(choose(needed - 1, needed * 2, 0).spec.limits.keep_activations);
-    assert_false(
-        choose(needed, needed, 0).spec.limits.keep_activations); /* a little is left free */
-    assert_false(choose(0, needed, 0).spec.limits.keep_activations);
+    assert_int_equal(choose(needed, needed * 2, 0).sizes.max_tokens, tokens);
+    assert_in_range(choose(needed - 1, needed * 2, 0).sizes.max_tokens, 1, tokens - 1);
+    assert_in_range(choose(needed, needed, 0).sizes.max_tokens, 1,
+                    tokens - 1); /* a little is left free */
+    assert_in_range(choose(0, needed, 0).sizes.max_tokens, 1, tokens - 1);
 }
 
 static void a_token_limit_is_kept_but_never_below_the_longest_line(void **state)
@@ -131,8 +130,13 @@ static void a_resumed_run_cuts_its_batches_as_before(void **state)
 {
     (void)state;
     const size_t earlier = inputs.longest_rows + 13;
+    const struct budget plenty = choose(0, 0, earlier);
+    const struct budget less = choose(plenty.total_bytes - 1, 0, earlier);
 
-    assert_int_equal(choose(0, 0, earlier).sizes.max_tokens, earlier);
+    assert_int_equal(plenty.sizes.max_tokens, earlier);
+    assert_int_equal(plenty.recomputed_layers, 0);
+    assert_int_equal(less.sizes.max_tokens, earlier); /* the same bits, a little slower */
+    assert_int_equal(less.recomputed_layers, 1);
 }
 
 int main(void)
