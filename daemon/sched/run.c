@@ -117,10 +117,51 @@ static bool keep_for_resume(void *context)
            !atomic_load_explicit(&run->slot->cancelled, memory_order_acquire);
 }
 
+static struct json *memory_json(const struct train_plan *plan)
+{
+    const struct model_plan *memory = &plan->memory;
+    const size_t counted =
+        memory->weights_bytes + memory->adapter_bytes + memory->activations_bytes;
+    struct json *object = json_new_object();
+
+    json_add_int(object, "weights_bytes", (int64_t)memory->weights_bytes);
+    json_add_int(object, "adapter_and_optimizer_bytes", (int64_t)memory->adapter_bytes);
+    json_add_int(object, "activations_bytes", (int64_t)memory->activations_bytes);
+    json_add_int(object, "other_bytes", (int64_t)(plan->total_bytes - counted));
+    json_add_int(object, "total_bytes", (int64_t)plan->total_bytes);
+    json_add_int(object, "batch_tokens", (int64_t)plan->batch_tokens);
+    json_add_int(object, "layers", (int64_t)plan->layer_count);
+    json_add_int(object, "recomputed_layers", (int64_t)plan->recomputed_layers);
+    return object;
+}
+
+#define MEGABYTES(bytes) ((bytes) / 1000000)
+
+/* What the job will take, said where it is followed and in the log. */
+static void note_memory(const struct run *run, const struct train_plan *plan, struct notes *notes)
+{
+    const struct model_plan *memory = &plan->memory;
+    char layers[80], text[320];
+
+    if (plan->recomputed_layers > 0)
+        (void)snprintf(layers, sizeof(layers), "%zu of %zu layers are computed again in backward",
+                       plan->recomputed_layers, plan->layer_count);
+    else
+        (void)snprintf(layers, sizeof(layers), "no layer is computed again");
+    (void)snprintf(text, sizeof(text),
+                   "Memory: %zu MB, of them weights %zu, adapter and optimiser %zu, activations "
+                   "%zu; %zu tokens at once, %s",
+                   MEGABYTES(plan->total_bytes), MEGABYTES(memory->weights_bytes),
+                   MEGABYTES(memory->adapter_bytes), MEGABYTES(memory->activations_bytes),
+                   plan->batch_tokens, layers);
+    notes_add(notes, EVENT_INFO, "message", memory_json(plan), "%s", text);
+    log_write_for(LOG_LEVEL_INFO, "job", run->job->id, "%s", text);
+}
+
 static struct json *plan_json(const struct run *run, const struct train_plan *plan)
 {
     static const char *const kept[] = {"training_data", "validation_data", "disk_bytes"};
-    struct json *object = json_new_object(), *memory = json_new_object();
+    struct json *object = json_new_object();
     struct json *groups = json_new_array(), *old = NULL;
 
     if (run->job->plan_json &&
@@ -139,10 +180,7 @@ static struct json *plan_json(const struct run *run, const struct train_plan *pl
     json_add_int(object, "first_step", (int64_t)plan->first_step);
     json_add_int(object, "trained_tokens_per_epoch", (int64_t)plan->trained_tokens_per_epoch);
     json_add_int(object, "batch_tokens", (int64_t)plan->batch_tokens);
-    json_add_int(memory, "weights_bytes", (int64_t)plan->memory.weights_bytes);
-    json_add_int(memory, "adapter_and_optimizer_bytes", (int64_t)plan->memory.adapter_bytes);
-    json_add_int(memory, "activations_bytes", (int64_t)plan->memory.activations_bytes);
-    json_add(object, "memory", memory);
+    json_add(object, "memory", memory_json(plan));
     for (size_t i = 0; i < plan->skipped_group_count; i++) {
         struct json *group = json_new_object();
 
@@ -175,6 +213,7 @@ static void on_plan(void *context, const struct train_plan *plan)
         notes_add(&notes, EVENT_INFO, "message", NULL,
                   "Training %zu examples in %zu steps, validating with %zu", plan->example_count,
                   plan->total_steps, plan->validation_count);
+    note_memory(run, plan, &notes);
     update(run, &change, &notes, "keep the plan");
     notes_release(&notes);
     free(text);

@@ -151,6 +151,73 @@ static void every_step_tells_all_that_was_promised(void **state)
     assert_int_equal(bench_count_events(bench, id, NULL, "no validation"), 1);
 }
 
+static int64_t bytes_of(const struct json *memory, const char *name)
+{
+    int64_t bytes = 0;
+    struct error err = {0};
+
+    if (!json_get_int(memory, name, true, 0, INT64_MAX / 8, &bytes, &err))
+        fail_msg("%s", err.message);
+    return bytes;
+}
+
+static void the_memory_of_a_job_is_told_before_its_first_step(void **state)
+{
+    struct bench *bench = *state;
+    struct event_record *events;
+    struct json *plan = NULL, *told = NULL;
+    struct error err = {0};
+    struct job_record job;
+    size_t count = 0, at = 0;
+    char id[STORE_ID_SIZE];
+
+    bench_submit_small(bench, bench_upload_lines(bench, LINES), "'n_epochs':1,'batch_size':4", id);
+    assert_int_equal(bench_wait(bench, id, JOB_SUCCEEDED), JOB_SUCCEEDED);
+    bench_get(bench, id, &job);
+    assert_true(json_parse(job.plan_json, strlen(job.plan_json), &plan, &err));
+    const struct json *memory = json_member(plan, "memory");
+    assert_non_null(memory);
+    assert_int_equal(bytes_of(memory, "total_bytes"),
+                     bytes_of(memory, "weights_bytes") +
+                         bytes_of(memory, "adapter_and_optimizer_bytes") +
+                         bytes_of(memory, "activations_bytes") + bytes_of(memory, "other_bytes"));
+    assert_true(bytes_of(memory, "batch_tokens") > 0);
+    assert_int_equal(bytes_of(memory, "recomputed_layers"), 0);
+
+    events = bench_events(bench, id, &count);
+    while (at < count && !strstr(events[at].message, "Memory: "))
+        at++;
+    assert_true(at < count);
+    assert_true(json_parse(events[at].data_json, strlen(events[at].data_json), &told, &err));
+    assert_int_equal(bytes_of(told, "total_bytes"), bytes_of(memory, "total_bytes"));
+    for (size_t i = 0; i < at; i++)
+        assert_string_not_equal(events[i].type, "metrics");
+    events_free(events, count);
+    json_free(told);
+    json_free(plan);
+    job_record_release(&job);
+}
+
+static void a_job_that_cannot_fit_fails_with_both_numbers(void **state)
+{
+    struct bench *bench = *state;
+    struct job_record job;
+    char id[STORE_ID_SIZE];
+
+    bench_stop(bench);
+    bench->options.memory_limit_bytes = 1000003;
+    bench_start(bench);
+    bench_submit_small(bench, bench_upload_lines(bench, LINES), "'n_epochs':1,'batch_size':4", id);
+    assert_int_equal(bench_wait(bench, id, JOB_FAILED), JOB_FAILED);
+    bench_get(bench, id, &job);
+    if (strtoull(job.error_message, NULL, 10) <= 1000003 ||
+        !strstr(job.error_message, "bytes of memory are needed, 1000003 are available"))
+        fail_msg("%s: %s", job.error_code, job.error_message);
+    assert_string_equal(job.error_code, "no_memory");
+    job_record_release(&job);
+    check_feed(bench, id, "failed", 0);
+}
+
 static void lines_that_strict_reading_refuses_fail_the_job_by_name(void **state)
 {
     static const char text[] = "{\"query\":\"a\",\"tools\":[],\"answers\":[]}\n"
@@ -437,6 +504,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_job_trains_and_leaves_a_model_its_checkpoints_and_its_story),
         TEST(every_step_tells_all_that_was_promised),
+        TEST(the_memory_of_a_job_is_told_before_its_first_step),
+        TEST(a_job_that_cannot_fit_fails_with_both_numbers),
         TEST(lines_that_strict_reading_refuses_fail_the_job_by_name),
         TEST(a_validation_file_that_is_refused_is_the_one_named),
         TEST(two_jobs_at_once_run_one_after_the_other),
