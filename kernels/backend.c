@@ -76,6 +76,7 @@ void backend_close(struct backend *be)
     if (!be)
         return;
     assert(be->allocated_bytes == 0); /* memory is freed first */
+    assert(be->import_count == 0);
     be->table->close(be);
 }
 
@@ -175,6 +176,30 @@ void *backend_alloc(struct backend *be, size_t size_bytes)
 void backend_free(struct backend *be, void *memory)
 {
     be->table->free(be, memory); /* after a fault too */
+}
+
+const void *backend_import(struct backend *be, const void *host, size_t size_bytes)
+{
+    assert(host);
+    if (be->status != BACKEND_OK)
+        return NULL;
+
+    const void *imported = be->table->import(be, host, size_bytes);
+    if (imported)
+        be->import_count++;
+    else
+        backend_set_fault(be, BACKEND_NO_MEMORY, "out of memory: %zu bytes needed, %llu free",
+                          size_bytes, (unsigned long long)backend_free_bytes(be));
+    return imported;
+}
+
+void backend_release_import(struct backend *be, const void *imported)
+{
+    if (!imported)
+        return;
+    assert(be->import_count > 0);
+    be->import_count--;
+    be->table->release_import(be, imported); /* after a fault too */
 }
 
 void backend_upload(struct backend *be, void *target, const void *host_source, size_t size_bytes)

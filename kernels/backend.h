@@ -4,7 +4,8 @@
  * Purpose    Hides which device runs an op: ref (plain loops, the oracle), cpu (fast), cuda. Device
  *            memory is addressed by plain pointers the host does not dereference; a device API
  *            without pointers reserves address space and finds its buffer by address.
- * Ownership  backend_open hands a backend over; backend_close takes it back. Memory is freed first.
+ * Ownership  backend_open hands a backend over; backend_close takes it back. Memory is freed and
+ *            imports are released first.
  * Threads    A backend belongs to the worker that opened it; ops run in call order on one stream.
  * Failure    Wrong shapes are bugs (asserted). The first device fault is kept, later ops do
  *            nothing, backend_sync reports it: model code reads like its formula.
@@ -56,6 +57,12 @@ void backend_close(struct backend *be); /* NULL is fine */
 /* 64-byte aligned and zeroed; NULL (and the fault BACKEND_NO_MEMORY kept) when it does not fit. */
 void *backend_alloc(struct backend *be, size_t size_bytes);
 void backend_free(struct backend *be, void *memory); /* NULL is fine */
+/* Makes host memory readable to ops as if it had been uploaded, to where the result points. A device
+ * that reads the host's memory returns `host` itself, and takes no memory of its own; it need not be
+ * aligned to anything. The host memory stays as it is until the import is released; NULL (and the
+ * fault kept) when a copy does not fit. */
+const void *backend_import(struct backend *be, const void *host, size_t size_bytes);
+void backend_release_import(struct backend *be, const void *imported); /* NULL is fine */
 void backend_upload(struct backend *be, void *target, const void *host_source, size_t size_bytes);
 void backend_download(struct backend *be, void *host_target, const void *source,
                       size_t size_bytes); /* waits */

@@ -23,6 +23,15 @@ static void check_codebook(const struct codebook *codebook)
     assert((codebook->group & (codebook->group - 1)) == 0);
 }
 
+static void check_table(const struct table *table)
+{
+    assert(table);
+    assert(table->values);
+    assert(table->storage <= STORAGE_BF16);
+    if (table->codebook)
+        check_codebook(table->codebook);
+}
+
 static void check_row_rounding(enum rounding rounding)
 {
     assert(rounding == ROUND_NONE || rounding == ROUND_A8);
@@ -64,11 +73,11 @@ void check_embed_backward(float *dtable, const float *dx, const uint32_t *tokens
     assert(D > 0);
 }
 
-void check_gather_forward(float *y, const float *table, const int32_t *index, size_t N,
+void check_gather_forward(float *y, const struct table *table, const int32_t *index, size_t N,
                           size_t tables, size_t slots, size_t sub, enum rounding rounding)
 {
     assert((y && index) || N == 0);
-    assert(table);
+    check_table(table);
     assert(tables > 0);
     assert(slots > 0);
     assert(sub > 0);
@@ -422,6 +431,18 @@ void check_round_code(float *y, uint8_t *index, float *norm, const float *w,
     assert(codebook);
     check_codebook(codebook);
     assert((y && w) || rows == 0);
+    assert(cols > 0);
+}
+
+void check_merge(float *y, const struct table *base, const float *A, const float *B, float scale,
+                 size_t rows, size_t cols, size_t rank, bool columns)
+{
+    (void)scale;
+    (void)columns;
+    check_table(base);
+    assert(y || rows == 0);
+    assert(y != base->values || rows == 0);
+    assert((A && B) || rank == 0);
     assert(cols > 0);
 }
 

@@ -46,6 +46,19 @@ void host_free(struct backend *be, void *memory)
     free(header);
 }
 
+const void *host_import(struct backend *be, const void *host, size_t size_bytes)
+{
+    (void)be;
+    (void)size_bytes;
+    return host;
+}
+
+void host_release_import(struct backend *be, const void *imported)
+{
+    (void)be;
+    (void)imported;
+}
+
 void host_copy(struct backend *be, void *target, const void *source, size_t size_bytes)
 {
     (void)be;

@@ -13,7 +13,9 @@
 #include "kernels/backend.h"
 
 void *host_alloc(struct backend *be, size_t size_bytes);
-void host_free(struct backend *be, void *memory); /* NULL is fine */
+void host_free(struct backend *be, void *memory);                                 /* NULL is fine */
+const void *host_import(struct backend *be, const void *host, size_t size_bytes); /* itself */
+void host_release_import(struct backend *be, const void *imported);
 void host_copy(struct backend *be, void *target, const void *source, size_t size_bytes);
 void host_zero(struct backend *be, void *target, size_t size_bytes);
 void host_sync(struct backend *be); /* nothing is in flight */

@@ -57,6 +57,15 @@ struct codebook {
     size_t group;        /* power of two, up to 128; rows are zero-padded to whole groups */
 };
 
+/* A frozen array as its file stores it, converted and rounded where it is read. */
+enum storage { STORAGE_F32, STORAGE_F16, STORAGE_BF16 };
+
+struct table {
+    const void *values; /* device, or from backend_import; aligned to nothing */
+    enum storage storage;
+    const struct codebook *codebook; /* host; NULL: values are not rounded */
+};
+
 /* Queries, keys or values from their projection to what attention reads. */
 struct heads {
     size_t head_count, head_size; /* x and y are [N, head_count, head_size] */
@@ -119,8 +128,9 @@ struct adamw {
     /* dtable += */ \
     OP(embed_backward, (float *dtable, const float *dx, const uint32_t *tokens, float scale, \
                         size_t N, size_t D), (dtable, dx, tokens, scale, N, D)) \
-    /* y[n, t sub ...] = table[t, index[n,t], :] (0 where the index is -1), then rounded per row n */ \
-    OP(gather_forward, (float *y, const float *table, const int32_t *index, size_t N, \
+    /* y[n, t sub ...] = table[t, index[n,t], :] (0 where the index is -1), each such row on the table's \
+       grid, then rounded per row n */ \
+    OP(gather_forward, (float *y, const struct table *table, const int32_t *index, size_t N, \
                         size_t tables, size_t slots, size_t sub, enum rounding rounding), \
                        (y, table, index, N, tables, slots, sub, rounding)) \
     OP(gather_backward, (float *dtable, const float *dy, const int32_t *index, size_t N, \
@@ -231,6 +241,11 @@ struct adamw {
     OP(round_code, (float *y, uint8_t *index, float *norm, const float *w, \
                     const struct codebook *codebook, size_t rows, size_t cols, bool columns), \
                    (y, index, norm, w, codebook, rows, cols, columns)) \
+    /* y = round(base + scale A B) on the base's grid, groups as in round_code; A [rows,rank], \
+       B [rank,cols]; rank 0: the base alone */ \
+    OP(merge, (float *y, const struct table *base, const float *A, const float *B, float scale, \
+               size_t rows, size_t cols, size_t rank, bool columns), \
+              (y, base, A, B, scale, rows, cols, rank, columns)) \
     /* sum[0] = sum x^2 in a fixed order */ \
     OP(sum_squares, (float *sum, const float *x, size_t count), (sum, x, count)) \
     /* AdamW with decoupled weight decay; m and v updated in place */ \

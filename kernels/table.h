@@ -18,6 +18,8 @@ struct backend_table {
     void (*close)(struct backend *be);
     void *(*alloc)(struct backend *be, size_t size_bytes); /* NULL without memory */
     void (*free)(struct backend *be, void *memory);
+    const void *(*import)(struct backend *be, const void *host, size_t size_bytes);
+    void (*release_import)(struct backend *be, const void *imported);
     void (*upload)(struct backend *be, void *target, const void *source, size_t size_bytes);
     void (*download)(struct backend *be, void *target, const void *source, size_t size_bytes);
     void (*copy)(struct backend *be, void *target, const void *source, size_t size_bytes);
@@ -35,6 +37,7 @@ struct backend {
     size_t allocated_bytes;
     bool is_profiled;
     struct backend_profile profile[BACKEND_PROFILE_COUNT];
+    size_t import_count; /* not yet released */
 };
 
 void backend_set_fault(struct backend *be, enum backend_status status, const char *format, ...)

@@ -72,7 +72,7 @@ static void gather(const struct weights *weights, struct activations *a, size_t 
     const struct engram_weights *w = &weights->engrams[site];
     const struct matmul projection = product(N, g->d_model, g->d_model);
 
-    backend_gather_forward(a->backend, a->engram_rows, w->table, a->engram_index, N,
+    backend_gather_forward(a->backend, a->engram_rows, &w->table, a->engram_index, N,
                            engram_table_count(g), g->engram_slots, g->engram_sub,
                            layer_rounding(weights));
     backend_matmul(a->backend, a->engram_raw, a->engram_rows, w->value, &projection);

@@ -155,30 +155,18 @@ bool lora_start(struct lora *lora, uint64_t seed, struct error *err)
 
 void lora_merge(const struct lora *lora, struct weights *weights)
 {
-    struct backend *be = lora->backend;
-
     for (size_t i = 0; i < lora->group_count; i++) {
         const struct lora_group *group = &lora->groups[i];
-        size_t in = group->in, out = group->out, rank = lora->rank;
-        const struct matmul product = {.M = in,
-                                       .N = out,
-                                       .K = rank,
-                                       .lda = rank,
-                                       .ldb = out,
-                                       .ldc = out,
-                                       .alpha = lora->scale,
-                                       .beta = 1.0F};
+        const size_t in = group->in, out = group->out, rank = lora->rank;
 
-        for (size_t layer = 0; layer < lora->layer_count; layer++) {
-            float *kernel = weights->layers[layer].kernel[group->projection];
+        for (size_t l = 0; l < lora->layer_count; l++) {
+            struct layer_weights *layer = &weights->layers[l];
 
-            backend_copy(be, kernel, weights->layers[layer].kernel_base[group->projection],
-                         in * out * sizeof(float));
-            backend_matmul(be, kernel, lora->values + group->a_offset + layer * in * rank,
-                           lora->values + group->b_offset + layer * rank * out, &product);
-            if (weights->numerics == NUMERICS_W4A8)
-                backend_round_code(be, kernel, NULL, NULL, kernel, &weights->weight_codebook, in,
-                                   out, true);
+            backend_merge(lora->backend, layer->kernel[group->projection],
+                          &layer->kernel_base[group->projection],
+                          lora->values + group->a_offset + l * in * rank,
+                          lora->values + group->b_offset + l * rank * out, lora->scale, in, out,
+                          rank, true);
         }
     }
 }

@@ -38,7 +38,7 @@ double lora_scale(const struct lora *lora);
 
 /* A ~ N(0, 1) / rank from the seed, B = 0, moments = 0. */
 MUST_CHECK bool lora_start(struct lora *lora, uint64_t seed, struct error *err);
-/* weights->kernel[] = round(base + s A B) in every group and layer. */
+/* weights->kernel[] = round(base + s A B) in every group and layer, from the base each time. */
 void lora_merge(const struct lora *lora, struct weights *weights);
 /* dA += s X^T (dY B^T), dB += s (X A)^T dY for one group and layer; X [N,in], dY [N,out];
  * scratch [2 N rank + in rank]. */

@@ -5,6 +5,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+
+#define BASE_NAME "base.safetensors"
 
 struct model {
     struct weights *weights;
@@ -29,7 +32,7 @@ static bool check_base(const char *folder, struct geometry *ret_geometry,
 {
     char path[LIMIT_PATH_BYTES];
 
-    return file_in(folder, "base.safetensors", path, err) &&
+    return file_in(folder, BASE_NAME, path, err) &&
            weights_check(path, ret_geometry, ret_parameter_count, err);
 }
 
@@ -84,10 +87,15 @@ bool model_plan(const char *folder, const struct model_spec *spec, struct model_
                 struct error *err)
 {
     struct geometry geometry;
+    char path[LIMIT_PATH_BYTES];
     size_t parameter_count;
+    struct stat file;
 
-    if (!check_base(folder, &geometry, &parameter_count, err))
+    if (!file_in(folder, BASE_NAME, path, err) ||
+        !weights_check(path, &geometry, &parameter_count, err))
         return false;
+    if (stat(path, &file) != 0)
+        return error_set(err, ERR_IO, "base '%s' was there and is gone", path);
     const size_t activations = network_device_bytes(&geometry, spec->lora_rank, &spec->limits);
     if (activations == SIZE_MAX)
         return error_set(err, ERR_LIMIT,
@@ -96,13 +104,14 @@ bool model_plan(const char *folder, const struct model_spec *spec, struct model_
     ret_plan->weights_bytes = weights_device_bytes(&geometry);
     ret_plan->adapter_bytes = lora_device_bytes(&geometry, spec->lora_rank);
     ret_plan->activations_bytes = activations;
+    ret_plan->mapped_bytes = (size_t)file.st_size;
     return true;
 }
 
 static bool open_parts(struct model *model, struct backend *be, const char *path,
-                       const struct model_spec *spec, struct error *err)
+                       const struct model_spec *spec, const atomic_bool *stop, struct error *err)
 {
-    if (!weights_load(be, path, spec->numerics, &model->weights, err) ||
+    if (!weights_load(be, path, spec->numerics, stop, &model->weights, err) ||
         !lora_new(model->weights, spec->lora_rank, spec->lora_alpha, &model->lora, err) ||
         !lora_start(model->lora, spec->seed, err) ||
         !network_new(model->weights, model->lora, &spec->limits, &model->network, err))
@@ -113,17 +122,17 @@ static bool open_parts(struct model *model, struct backend *be, const char *path
 }
 
 bool model_open(struct backend *be, const char *folder, const struct model_spec *spec,
-                struct model **ret_model, struct error *err)
+                const atomic_bool *stop, struct model **ret_model, struct error *err)
 {
     char path[LIMIT_PATH_BYTES];
 
-    if (!file_in(folder, "base.safetensors", path, err))
+    if (!file_in(folder, BASE_NAME, path, err))
         return false;
 
     struct model *model = calloc(1, sizeof *model);
     if (!model)
         return error_set(err, ERR_NO_MEMORY, "%zu bytes for a model", sizeof *model);
-    if (!open_parts(model, be, path, spec, err)) {
+    if (!open_parts(model, be, path, spec, stop, err)) {
         model_close(model);
         return false;
     }
@@ -171,6 +180,8 @@ bool model_run(struct model *model, enum network_mode mode, const struct batch *
                float gradient_scale, const atomic_bool *stop, struct batch_result *ret_result,
                struct error *err)
 {
+    if (!weights_check_unchanged(model->weights, err))
+        return false;
     return network_run(model->network, mode, batch, gradient_scale, NULL, stop, ret_result, err);
 }
 

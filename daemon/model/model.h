@@ -35,14 +35,16 @@ struct model_spec {
 struct model_plan {
     size_t weights_bytes, adapter_bytes,
         activations_bytes; /* adapter: values, gradients, moments */
+    size_t mapped_bytes;   /* the base's file, apart from these: pages of it are read and dropped */
 };
 MUST_CHECK bool model_plan(const char *folder, const struct model_spec *spec,
                            struct model_plan *ret_plan, struct error *err);
 
 struct model;
 
+/* *stop (may be NULL) is read while the weights are loaded: ERR_CANCELLED. */
 MUST_CHECK bool model_open(struct backend *be, const char *folder, const struct model_spec *spec,
-                           struct model **ret_model, struct error *err);
+                           const atomic_bool *stop, struct model **ret_model, struct error *err);
 void model_close(struct model *model); /* NULL is fine */
 
 /* The trainable values, their gradients and moments; all device arrays of `count` floats. */
@@ -56,7 +58,7 @@ size_t model_skipped_groups(const struct model *model, const char *ret_names[PRO
 
 /* After the values changed: merges and rounds. */
 void model_refresh(struct model *model);
-/* See network_run. */
+/* See network_run. A base whose file was written to is refused before it is read. */
 MUST_CHECK bool model_run(struct model *model, enum network_mode mode, const struct batch *batch,
                           float gradient_scale, const atomic_bool *stop,
                           struct batch_result *ret_result, struct error *err);

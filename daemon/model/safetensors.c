@@ -9,6 +9,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define PREFIX_BYTES 8
 #define SHOWN_NAME_BYTES 100                  /* of a name in a message */
@@ -21,7 +22,8 @@ struct entry {
 
 struct safetensors {
     struct mapping map;
-    struct arena arena; /* names, metadata and the parsed header */
+    struct timespec changed; /* the file's date when it was mapped */
+    struct arena arena;      /* names, metadata and the parsed header */
     const unsigned char *data;
     size_t data_bytes;
     struct tensor *tensors; /* by name */
@@ -386,6 +388,7 @@ static bool read_header(struct safetensors *file, struct error *err)
 bool safetensors_open(const char *path, struct safetensors **ret_file, struct error *err)
 {
     struct safetensors *file = calloc(1, sizeof(*file));
+    struct stat info;
 
     if (!file)
         return error_set(err, ERR_NO_MEMORY, "no memory to read '%s'", path);
@@ -393,6 +396,8 @@ bool safetensors_open(const char *path, struct safetensors **ret_file, struct er
     arena_init(&file->arena, HEADER_MEMORY_BYTES);
     if (!mapping_open(&file->map, path, err))
         goto out;
+    if (fstat(file->map.descriptor, &info) == 0) /* an open file: cannot fail */
+        file->changed = info.st_mtim;
     if (!read_header(file, err)) {
         error_wrap(err, "read '%s'", path);
         goto out;
@@ -411,6 +416,31 @@ void safetensors_close(struct safetensors *file)
     arena_release(&file->arena);
     mapping_close(&file->map);
     free(file);
+}
+
+size_t safetensors_size_bytes(const struct safetensors *file)
+{
+    return file->map.size;
+}
+
+bool safetensors_check_unchanged(const struct safetensors *file, struct error *err)
+{
+    struct stat info;
+
+    if (fstat(file->map.descriptor, &info) != 0)
+        return error_set(err, ERR_IO, "the open file cannot be looked at");
+    if ((size_t)info.st_size != file->map.size)
+        return error_set(err, ERR_CORRUPT,
+                         "the file was written to while it was in use: it had %zu bytes and has "
+                         "%lld; replace a file by renaming a new one over it",
+                         file->map.size, (long long)info.st_size);
+    if (info.st_mtim.tv_sec != file->changed.tv_sec ||
+        info.st_mtim.tv_nsec != file->changed.tv_nsec)
+        return error_set(
+            err, ERR_CORRUPT,
+            "the file was written to while it was in use; replace a file by renaming a "
+            "new one over it");
+    return true;
 }
 
 size_t safetensors_count(const struct safetensors *file)

@@ -6,7 +6,10 @@
  *            to text), data. Format: github.com/huggingface/safetensors, README.
  * Ownership  safetensors_open / _close; tensors, names and data are borrowed from the open file.
  * Threads    An open file may be read by several threads.
- * Failure    Every fault of the file is named with the tensor and the numbers (wanted, found); a
+ * Failure    The data stays in the file: if somebody cuts the file short while it is open, reading
+ *            what is gone ends the process (SIGBUS). Files are therefore replaced by renaming a new
+ *            one over them; safetensors_check_unchanged finds most other ways in time.
+ *            Every fault of the file is named with the tensor and the numbers (wanted, found); a
  *            Python pickle is recognised and refused as such.
  */
 #ifndef NEEDLED_SAFETENSORS_H
@@ -56,11 +59,20 @@ void safetensors_close(struct safetensors *file); /* NULL is fine */
 size_t safetensors_count(const struct safetensors *file);
 const struct tensor *safetensors_at(const struct safetensors *file, size_t index); /* name order */
 const struct tensor *safetensors_find(const struct safetensors *file, const char *name);
+size_t safetensors_size_bytes(const struct safetensors *file);
+/* False when the file behind the mapping has another size or date of change than when opened. */
+MUST_CHECK bool safetensors_check_unchanged(const struct safetensors *file, struct error *err);
 const char *safetensors_metadata(const struct safetensors *file, const char *key); /* or NULL */
 
 /* Converts to float32 exactly by the tensor's own type (F32, F16, BF16; others are refused by
  * name). ret_values has room for element_count. */
 MUST_CHECK bool tensor_to_f32(const struct tensor *tensor, float *ret_values, struct error *err);
+/* The largest magnitude; infinite or NaN when a value is not finite, 0 without values. The same
+ * types, asserted. */
+float tensor_largest(const struct tensor *tensor);
+/* Takes the tensor's pages out of the process's memory; a later read brings them back from the
+ * file. */
+void tensor_drop_pages(const struct tensor *tensor);
 float f16_to_f32(uint16_t half);
 uint16_t f32_to_f16(float value); /* nearest, ties to even; past 65504 infinite */
 

@@ -103,7 +103,7 @@ size_t weights_device_bytes(const struct geometry *geometry)
     for (size_t i = 0; i < weights_leaf_count; i++) {
         const struct weights_leaf *leaf = &weights_leaves[i];
 
-        if (weights_leaf_wanted(leaf, geometry))
+        if (!leaf->mapped && weights_leaf_wanted(leaf, geometry))
             floats += weights_leaf_copies(leaf, geometry) * weights_leaf_layers(leaf, geometry) *
                       weights_leaf_elements(leaf, geometry);
     }
@@ -147,43 +147,106 @@ static void *place(struct weights *weights, const void *source, size_t size_byte
     return memory;
 }
 
+static bool refuse_numbers(const struct tensor *tensor, struct error *err)
+{
+    return error_set(err, ERR_INVALID, "tensor '%.100s' holds a number that is not finite",
+                     tensor->name);
+}
+
 static bool convert(const struct tensor *tensor, float *ret_values, struct error *err)
 {
-    if (!tensor_to_f32(tensor, ret_values, err))
-        return false;
-    for (size_t i = 0; i < tensor->element_count; i++)
-        if (!isfinite(ret_values[i]))
-            return error_set(err, ERR_INVALID, "tensor '%.100s' holds a number that is not finite",
-                             tensor->name);
+    if (!isfinite(tensor_largest(tensor)))
+        return refuse_numbers(tensor, err);
+    return tensor_to_f32(tensor, ret_values, err);
+}
+
+/* As ops read a tensor: where it lies, on its grid. The device's view is released with the weights. */
+static bool import_tensor(struct weights *weights, const struct weights_leaf *leaf,
+                          const struct tensor *tensor, struct table *ret_table, struct error *err)
+{
+    const bool rounded = weights->numerics == NUMERICS_W4A8 && leaf->grid != GRID_NONE;
+    const void *values = backend_import(weights->backend, tensor->data, tensor->size_bytes);
+
+    if (!values)
+        return error_set(err, ERR_NO_MEMORY, "tensor '%.100s' takes %zu bytes of device memory: %s",
+                         tensor->name, tensor->size_bytes, backend_fault(weights->backend));
+    weights->imports[weights->import_count++] = values;
+    *ret_table = (struct table){
+        .values = values,
+        .storage = tensor->type == TENSOR_F32   ? STORAGE_F32
+                   : tensor->type == TENSOR_F16 ? STORAGE_F16
+                                                : STORAGE_BF16,
+        .codebook = rounded ? &weights->weight_codebook : NULL,
+    };
     return true;
 }
 
-static void note_zero(struct weights *weights, const struct weights_leaf *leaf, const float *values,
-                      size_t count)
+/* Leaves a tensor in the file and its pages out of memory. */
+static bool map_leaf(struct weights *weights, const struct weights_leaf *leaf,
+                     const struct tensor *tensor, size_t site, struct error *err)
 {
-    float largest = 0;
+    const float largest = tensor_largest(tensor);
+    struct table table;
 
-    for (size_t i = 0; i < count; i++)
-        largest = fmaxf(largest, fabsf(values[i]));
+    if (!isfinite(largest))
+        return refuse_numbers(tensor, err);
+    tensor_drop_pages(tensor);
+    if (!import_tensor(weights, leaf, tensor, &table, err))
+        return false;
+    if (leaf->place == PLACE_ENGRAM) {
+        memcpy((char *)&weights->engrams[site] + leaf->offset, &table, sizeof(table));
+        return true;
+    }
+    assert(leaf->place == PLACE_LAYER);
     for (enum projection p = 0; p < PROJECTION_COUNT; p++)
         if (strcmp(leaf->name, projection_path(p)) == 0)
             weights->zero[p] = !(largest > ZERO_MAX);
+    for (size_t layer = 0; layer < weights->geometry.layer_count; layer++) {
+        memcpy((char *)&weights->layers[layer] + leaf->offset, &table, sizeof(table));
+        table.values = (const char *)table.values + tensor->size_bytes / tensor->shape[0];
+    }
+    return true;
 }
 
-/* Rounds a frozen tensor in place. The projections are not: weights_use_base and the adapter's
- * merge write their rounded form elsewhere. */
-static void round_leaf(struct weights *weights, const struct weights_leaf *leaf, float *values)
+/* A matrix with a grid: converted and rounded on the device, straight from the file, whose pages
+ * are not needed again. */
+static bool freeze_leaf(struct weights *weights, const struct weights_leaf *leaf,
+                        const struct tensor *tensor, float **ret_device, struct error *err)
 {
-    size_t count = weights_leaf_elements(leaf, &weights->geometry);
-    size_t last = 0, cols;
+    const size_t cols = weights_leaf_columns(leaf, &weights->geometry);
+    struct table table;
+    float *device;
 
-    if (weights->numerics != NUMERICS_W4A8 || leaf->grid == GRID_NONE || leaf->place == PLACE_LAYER)
-        return;
-    while (last + 1 < COUNT_OF(leaf->axes) && leaf->axes[last + 1] != AXIS_END)
-        last++;
-    cols = weights_leaf_axis(&weights->geometry, leaf->axes[last]);
-    backend_round_code(weights->backend, values, NULL, NULL, values, &weights->weight_codebook,
-                       count / cols, cols, leaf->grid == GRID_COLUMNS);
+    if (!isfinite(tensor_largest(tensor)))
+        return refuse_numbers(tensor, err);
+    device = take(weights, tensor->element_count * sizeof(*device), err);
+    if (!device || !import_tensor(weights, leaf, tensor, &table, err))
+        return false;
+    backend_merge(weights->backend, device, &table, NULL, NULL, 0, tensor->element_count / cols,
+                  cols, 0, leaf->grid == GRID_COLUMNS);
+    backend_release_import(weights->backend, weights->imports[--weights->import_count]);
+    tensor_drop_pages(tensor);
+    *ret_device = device;
+    return true;
+}
+
+/* The small rest: float32 as in the file. */
+static bool copy_leaf(struct weights *weights, const struct tensor *tensor, float **ret_device,
+                      struct error *err)
+{
+    const size_t size_bytes = tensor->element_count * sizeof(float);
+    float *host = malloc(size_bytes), *device = NULL;
+
+    if (!host)
+        return error_set(err, ERR_NO_MEMORY, "no memory to convert tensor '%.100s' of %zu values",
+                         tensor->name, tensor->element_count);
+    if (convert(tensor, host, err))
+        device = place(weights, host, size_bytes, err);
+    free(host);
+    if (!device)
+        return false;
+    *ret_device = device;
+    return true;
 }
 
 static void set_pointer(void *owner, size_t offset, const float *pointer)
@@ -191,27 +254,20 @@ static void set_pointer(void *owner, size_t offset, const float *pointer)
     memcpy((char *)owner + offset, &pointer, sizeof(pointer));
 }
 
-static bool load_leaf(struct weights *weights, const struct safetensors *file,
-                      const struct weights_leaf *leaf, size_t site, struct error *err)
+static bool load_leaf(struct weights *weights, const struct weights_leaf *leaf, size_t site,
+                      struct error *err)
 {
-    size_t elements = weights_leaf_elements(leaf, &weights->geometry);
+    const size_t elements = weights_leaf_elements(leaf, &weights->geometry);
     const struct tensor *tensor = NULL;
-    float *host, *device = NULL;
+    float *device = NULL;
 
-    if (!weights_leaf_find(file, &weights->geometry, leaf, site, &tensor, err))
+    if (!weights_leaf_find(weights->file, &weights->geometry, leaf, site, &tensor, err))
         return false;
-    host = malloc(tensor->element_count * sizeof(*host));
-    if (!host)
-        return error_set(err, ERR_NO_MEMORY, "no memory to convert tensor '%s' of %zu values",
-                         leaf->name, tensor->element_count);
-    if (convert(tensor, host, err))
-        device = place(weights, host, tensor->element_count * sizeof(*host), err);
-    if (device)
-        note_zero(weights, leaf, host, tensor->element_count);
-    free(host);
-    if (!device)
+    if (leaf->mapped)
+        return map_leaf(weights, leaf, tensor, site, err);
+    if (leaf->grid == GRID_NONE ? !copy_leaf(weights, tensor, &device, err)
+                                : !freeze_leaf(weights, leaf, tensor, &device, err))
         return false;
-    round_leaf(weights, leaf, device);
     if (leaf->place == PLACE_WEIGHTS)
         set_pointer(weights, leaf->offset, device);
     else if (leaf->place == PLACE_ENGRAM)
@@ -222,16 +278,19 @@ static bool load_leaf(struct weights *weights, const struct safetensors *file,
     return true;
 }
 
-static bool load_leaves(struct weights *weights, const struct safetensors *file, struct error *err)
+static bool load_leaves(struct weights *weights, const atomic_bool *stop, struct error *err)
 {
     for (size_t i = 0; i < weights_leaf_count; i++) {
         const struct weights_leaf *leaf = &weights_leaves[i];
 
         if (leaf->place == PLACE_PACKED || !weights_leaf_wanted(leaf, &weights->geometry))
             continue;
-        for (size_t site = 0; site < weights_leaf_copies(leaf, &weights->geometry); site++)
-            if (!load_leaf(weights, file, leaf, site, err))
+        for (size_t site = 0; site < weights_leaf_copies(leaf, &weights->geometry); site++) {
+            if (stop && atomic_load_explicit(stop, memory_order_relaxed)) /* it guards no data */
+                return error_set(err, ERR_CANCELLED, "stopped while the weights were loaded");
+            if (!load_leaf(weights, leaf, site, err))
                 return false;
+        }
     }
     return true;
 }
@@ -254,9 +313,8 @@ static bool take_kernels(struct weights *weights, struct error *err)
 }
 
 /* Packs tensors [layers, rows, cols[i]] side by side: [layers, rows, sum of cols]. */
-static bool pack(const struct weights *weights, const struct safetensors *file,
-                 const char *const names[3], size_t rows, const size_t cols[3], float *ret_packed,
-                 struct error *err)
+static bool pack(const struct weights *weights, const char *const names[3], size_t rows,
+                 const size_t cols[3], float *ret_packed, struct error *err)
 {
     size_t total = cols[0] + cols[1] + cols[2], start = 0;
     const struct tensor *tensor = NULL;
@@ -264,7 +322,7 @@ static bool pack(const struct weights *weights, const struct safetensors *file,
     for (size_t i = 0; i < 3; i++) {
         float *values;
 
-        if (!weights_leaf_find_named(file, &weights->geometry, names[i], &tensor, err))
+        if (!weights_leaf_find_named(weights->file, &weights->geometry, names[i], &tensor, err))
             return false;
         values = malloc(tensor->element_count * sizeof(*values));
         if (!values)
@@ -302,7 +360,7 @@ static void add_offsets(const struct geometry *geometry, float *bias)
 }
 
 /* The hyper-connections' three matrices, biases and scales, each packed into one array. */
-static bool load_hyper(struct weights *weights, const struct safetensors *file, struct error *err)
+static bool load_hyper(struct weights *weights, struct error *err)
 {
     static const char *const phi_names[] = {"stack/mhc_phi_pre", "stack/mhc_phi_post",
                                             "stack/mhc_phi_res"};
@@ -319,13 +377,13 @@ static bool load_hyper(struct weights *weights, const struct safetensors *file, 
 
     if (!host)
         return error_set(err, ERR_NO_MEMORY, "no memory to pack %zu values", layers * rows * M);
-    if (pack(weights, file, phi_names, rows, cols, host, err))
+    if (pack(weights, phi_names, rows, cols, host, err))
         phi = place(weights, host, layers * rows * M * sizeof(*host), err);
-    if (phi && pack(weights, file, bias_names, 1, cols, host, err)) {
+    if (phi && pack(weights, bias_names, 1, cols, host, err)) {
         add_offsets(geometry, host);
         bias = place(weights, host, layers * M * sizeof(*host), err);
     }
-    if (bias && pack(weights, file, scale_names, 1, ones, host, err))
+    if (bias && pack(weights, scale_names, 1, ones, host, err))
         scale = place(weights, host, layers * 3 * sizeof(*host), err);
     free(host);
     if (!scale)
@@ -428,7 +486,21 @@ static bool make_codebook(struct weights *weights, int bits, size_t group,
     return true;
 }
 
-static bool load_all(struct weights *weights, const struct safetensors *file, struct error *err)
+/* kernel = round(base) in every layer. */
+static void use_base(struct weights *weights, enum projection projection)
+{
+    size_t in, out;
+
+    projection_shape(&weights->geometry, projection, &in, &out);
+    for (size_t i = 0; i < weights->geometry.layer_count; i++) {
+        struct layer_weights *layer = &weights->layers[i];
+
+        backend_merge(weights->backend, layer->kernel[projection], &layer->kernel_base[projection],
+                      NULL, NULL, 0, in, out, 0, true);
+    }
+}
+
+static bool load_all(struct weights *weights, const atomic_bool *stop, struct error *err)
 {
     const struct geometry *geometry = &weights->geometry;
     size_t most = weights_leaf_count * (1 + geometry->engram_site_count) + EXTRA_ALLOCATIONS;
@@ -436,78 +508,78 @@ static bool load_all(struct weights *weights, const struct safetensors *file, st
     weights->layers = calloc(geometry->layer_count, sizeof(*weights->layers));
     weights->engrams = calloc(geometry->engram_site_count + 1, sizeof(*weights->engrams));
     weights->allocations = calloc(most, sizeof(*weights->allocations));
-    if (!weights->layers || !weights->engrams || !weights->allocations)
+    weights->imports = calloc(most, sizeof(*weights->imports));
+    if (!weights->layers || !weights->engrams || !weights->allocations || !weights->imports)
         return error_set(err, ERR_NO_MEMORY, "no memory for the weights' tables");
     if (!make_codebook(weights, WEIGHT_BITS, WEIGHT_GROUP, &weights->weight_codebook, err))
         return false;
     if (geometry->kv_bits && geometry->kv_bits < 8 &&
         !make_codebook(weights, geometry->kv_bits, KV_GROUP, &weights->kv_codebook, err))
         return false;
-    if (!load_leaves(weights, file, err) || !take_kernels(weights, err) ||
-        !load_hyper(weights, file, err) || !make_permutations(weights, err) ||
+    if (!load_leaves(weights, stop, err) || !take_kernels(weights, err) ||
+        !load_hyper(weights, err) || !make_permutations(weights, err) ||
         !make_rotations(weights, err))
         return false;
     assert(weights->allocation_count <= most);
+    assert(weights->import_count <= most);
     assert(weights->device_bytes == weights_device_bytes(geometry));
-    weights_use_base(weights);
+    for (enum projection p = 0; p < PROJECTION_COUNT; p++)
+        if (weights->zero[p]) /* no adapter will merge it */
+            use_base(weights, p);
     if (backend_sync(weights->backend) != BACKEND_OK)
         return error_set(err, ERR_DEVICE, "%s", backend_fault(weights->backend));
     return true;
 }
 
 bool weights_load(struct backend *be, const char *path, enum numerics numerics,
-                  struct weights **ret_weights, struct error *err)
+                  const atomic_bool *stop, struct weights **ret_weights, struct error *err)
 {
     struct weights *weights = calloc(1, sizeof(*weights));
-    struct safetensors *file = NULL;
-    bool ok = false;
 
     if (!weights)
         return error_set(err, ERR_NO_MEMORY, "no memory to load '%s'", path);
     weights->backend = be;
     weights->numerics = numerics;
-    if (!open_checkpoint(path, &file, &weights->geometry, &weights->parameter_count, err))
+    if (!open_checkpoint(path, &weights->file, &weights->geometry, &weights->parameter_count, err))
         goto out;
-    if (!load_all(weights, file, err)) {
+    weights->mapped_bytes = safetensors_size_bytes(weights->file);
+    if (!load_all(weights, stop, err)) {
         error_wrap(err, "load '%s'", path);
         goto out;
     }
     *ret_weights = weights;
-    ok = true;
+    return true;
 out:
-    safetensors_close(file);
-    if (!ok)
-        weights_free(weights);
-    return ok;
+    weights_free(weights);
+    return false;
 }
 
 void weights_free(struct weights *weights)
 {
     if (!weights)
         return;
+    for (size_t i = 0; i < weights->import_count; i++)
+        backend_release_import(weights->backend, weights->imports[i]);
     for (size_t i = 0; i < weights->allocation_count; i++)
         backend_free(weights->backend, weights->allocations[i]);
+    free(weights->imports);
     free(weights->allocations);
     free(weights->engrams);
     free(weights->layers);
+    safetensors_close(weights->file);
     free(weights);
+}
+
+bool weights_check_unchanged(const struct weights *weights, struct error *err)
+{
+    if (safetensors_check_unchanged(weights->file, err))
+        return true;
+    error_wrap(err, "the base in use");
+    return false;
 }
 
 void weights_use_base(struct weights *weights)
 {
-    size_t in, out;
-
-    for (enum projection p = 0; p < PROJECTION_COUNT; p++) {
-        projection_shape(&weights->geometry, p, &in, &out);
-        for (size_t i = 0; i < weights->geometry.layer_count; i++) {
-            struct layer_weights *layer = &weights->layers[i];
-
-            if (weights->numerics == NUMERICS_W4A8)
-                backend_round_code(weights->backend, layer->kernel[p], NULL, NULL,
-                                   layer->kernel_base[p], &weights->weight_codebook, in, out, true);
-            else
-                backend_copy(weights->backend, layer->kernel[p], layer->kernel_base[p],
-                             in * out * sizeof(float));
-        }
-    }
+    for (enum projection p = 0; p < PROJECTION_COUNT; p++)
+        use_base(weights, p);
 }

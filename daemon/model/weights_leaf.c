@@ -7,15 +7,17 @@
 #include <string.h>
 
 #define BLOCK "stack/layers/block/"
-#define IN_WEIGHTS(member) PLACE_WEIGHTS, offsetof(struct weights, member)
-#define IN_ENGRAM(member) PLACE_ENGRAM, offsetof(struct engram_weights, member)
-#define IN_LAYER(member) PLACE_LAYER, offsetof(struct layer_weights, member)
-#define PACKED PLACE_PACKED, 0
+#define IN_WEIGHTS(member) PLACE_WEIGHTS, offsetof(struct weights, member), false
+#define IN_ENGRAM(member) PLACE_ENGRAM, offsetof(struct engram_weights, member), false
+#define IN_LAYER(member) PLACE_LAYER, offsetof(struct layer_weights, member), false
+#define MAPPED_IN_ENGRAM(member) PLACE_ENGRAM, offsetof(struct engram_weights, member), true
+#define MAPPED_IN_LAYER(member) PLACE_LAYER, offsetof(struct layer_weights, member), true
+#define PACKED PLACE_PACKED, 0, false
 
 /* clang-format off */
 const struct weights_leaf weights_leaves[] = {
     {"embedding/embedding", IN_WEIGHTS(embedding), GRID_ROWS, {AXIS_VOCAB, AXIS_WIDTH}},
-    {"engrams_%zu/embedding", IN_ENGRAM(table), GRID_ROWS, {AXIS_TABLES, AXIS_SLOTS, AXIS_SUB}},
+    {"engrams_%zu/embedding", MAPPED_IN_ENGRAM(table), GRID_ROWS, {AXIS_TABLES, AXIS_SLOTS, AXIS_SUB}},
     {"engrams_%zu/key_proj/kernel", IN_ENGRAM(key), GRID_COLUMNS, {AXIS_WIDTH, AXIS_WIDTH}},
     {"engrams_%zu/taps", IN_ENGRAM(taps), GRID_NONE, {AXIS_ENGRAM_TAPS, AXIS_WIDTH}},
     {"engrams_%zu/value_proj/kernel", IN_ENGRAM(value), GRID_COLUMNS, {AXIS_WIDTH, AXIS_WIDTH}},
@@ -39,19 +41,19 @@ const struct weights_leaf weights_leaves[] = {
     {BLOCK "hadamard_mlp/w3b", IN_LAYER(monarch.w3b), GRID_NONE, {AXIS_RIGHT, AXIS_RIGHT}},
     {BLOCK "post_attn_norm/scale", IN_LAYER(post_attn_norm), GRID_NONE, {AXIS_WIDTH}},
     {BLOCK "pre_hada_norm/scale", IN_LAYER(pre_hada_norm), GRID_NONE, {AXIS_WIDTH}},
-    {BLOCK "self_attn/gate_proj/kernel", IN_LAYER(kernel_base[PROJECTION_GATE]), GRID_COLUMNS,
+    {BLOCK "self_attn/gate_proj/kernel", MAPPED_IN_LAYER(kernel_base[PROJECTION_GATE]), GRID_COLUMNS,
      {AXIS_WIDTH, AXIS_GATE}},
     {BLOCK "self_attn/k_norm/scale", IN_LAYER(k_norm), GRID_NONE, {AXIS_QK_HEAD}},
-    {BLOCK "self_attn/k_proj/kernel", IN_LAYER(kernel_base[PROJECTION_K]), GRID_COLUMNS,
+    {BLOCK "self_attn/k_proj/kernel", MAPPED_IN_LAYER(kernel_base[PROJECTION_K]), GRID_COLUMNS,
      {AXIS_WIDTH, AXIS_K}},
     {BLOCK "self_attn/k_taps", IN_LAYER(k_taps), GRID_NONE, {AXIS_CONV_TAPS, AXIS_K}},
-    {BLOCK "self_attn/out_proj/kernel", IN_LAYER(kernel_base[PROJECTION_OUT]), GRID_COLUMNS,
+    {BLOCK "self_attn/out_proj/kernel", MAPPED_IN_LAYER(kernel_base[PROJECTION_OUT]), GRID_COLUMNS,
      {AXIS_GATE, AXIS_WIDTH}},
     {BLOCK "self_attn/q_norm/scale", IN_LAYER(q_norm), GRID_NONE, {AXIS_QK_HEAD}},
-    {BLOCK "self_attn/q_proj/kernel", IN_LAYER(kernel_base[PROJECTION_Q]), GRID_COLUMNS,
+    {BLOCK "self_attn/q_proj/kernel", MAPPED_IN_LAYER(kernel_base[PROJECTION_Q]), GRID_COLUMNS,
      {AXIS_WIDTH, AXIS_Q}},
     {BLOCK "self_attn/q_taps", IN_LAYER(q_taps), GRID_NONE, {AXIS_CONV_TAPS, AXIS_Q}},
-    {BLOCK "self_attn/v_proj/kernel", IN_LAYER(kernel_base[PROJECTION_V]), GRID_COLUMNS,
+    {BLOCK "self_attn/v_proj/kernel", MAPPED_IN_LAYER(kernel_base[PROJECTION_V]), GRID_COLUMNS,
      {AXIS_WIDTH, AXIS_V}},
     {BLOCK "self_attn/v_taps", IN_LAYER(v_taps), GRID_NONE, {AXIS_CONV_TAPS, AXIS_V}},
     {"stack/mhc_a_post", PACKED, GRID_NONE, {AXIS_END}},
@@ -123,6 +125,15 @@ bool weights_leaf_wanted(const struct weights_leaf *leaf, const struct geometry 
 size_t weights_leaf_copies(const struct weights_leaf *leaf, const struct geometry *geometry)
 {
     return leaf->place == PLACE_ENGRAM ? geometry->engram_site_count : 1;
+}
+
+size_t weights_leaf_columns(const struct weights_leaf *leaf, const struct geometry *geometry)
+{
+    size_t columns = 1;
+
+    for (size_t i = 0; i < COUNT_OF(leaf->axes) && leaf->axes[i] != AXIS_END; i++)
+        columns = weights_leaf_axis(geometry, leaf->axes[i]);
+    return columns;
 }
 
 size_t weights_leaf_elements(const struct weights_leaf *leaf, const struct geometry *geometry)

@@ -53,6 +53,7 @@ struct weights_leaf {
     const char *name; /* of an engram: with %zu for the site */
     enum weights_place place;
     size_t offset; /* of the pointer in its struct; PLACE_PACKED: unused */
+    bool mapped;   /* stays in the file: there is a struct table in place of the pointer */
     enum weights_grid grid;
     enum weights_axis axes[4]; /* without the layer */
 };
@@ -65,6 +66,8 @@ size_t weights_leaf_axis(const struct geometry *geometry, enum weights_axis axis
 bool weights_leaf_wanted(const struct weights_leaf *leaf, const struct geometry *geometry);
 /* How many tensors it stands for: the sites of an engram, 1 otherwise. */
 size_t weights_leaf_copies(const struct weights_leaf *leaf, const struct geometry *geometry);
+/* Length of the last axis, 1 where there is none. */
+size_t weights_leaf_columns(const struct weights_leaf *leaf, const struct geometry *geometry);
 /* Elements of one layer (or of the whole tensor where there are none). */
 size_t weights_leaf_elements(const struct weights_leaf *leaf, const struct geometry *geometry);
 /* Layers of the tensor, 1 where it has none. */

@@ -25,6 +25,8 @@ static void ref_close(struct backend *be)
 static const struct backend_table ref_table = {.close = ref_close,
                                                .alloc = host_alloc,
                                                .free = host_free,
+                                               .import = host_import,
+                                               .release_import = host_release_import,
                                                .upload = host_copy,
                                                .download = host_copy,
                                                .copy = host_copy,

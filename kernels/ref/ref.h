@@ -31,6 +31,8 @@ void ref_round_a8_row(float *y, const float *x, size_t C);
  * advance by `stride` elements. y may be x. */
 void ref_round_code_row(float *y, uint8_t *index, float *norm, const float *x, size_t C,
                         size_t stride, const struct codebook *codebook);
+/* Element `index` of the table as float32, not rounded. */
+float ref_table_value(const struct table *table, size_t index);
 /* The nearest float16 value, half to even; inf past 65504. */
 float ref_float16(float value);
 

@@ -254,9 +254,24 @@ static inline struct weights *bench_weights(struct backend *be, const char *fold
     struct error err = {0};
 
     snprintf(path, sizeof(path), "%sbase.safetensors", folder);
-    fail_on(weights_load(be, path, numerics, &weights, &err), &err);
+    fail_on(weights_load(be, path, numerics, NULL, &weights, &err), &err);
     weights_use_base(weights);
     return weights;
+}
+
+/* Host copy of a frozen matrix of `count` values as the backend reads it, without its grid. */
+static inline float *bench_read_table(struct backend *be, const struct table *table, size_t count)
+{
+    const struct table plain = {table->values, table->storage, NULL};
+    float *device = backend_alloc(be, count * sizeof(float)),
+          *values = calloc(count, sizeof(float));
+
+    assert_non_null(device);
+    assert_non_null(values);
+    backend_merge(be, device, &plain, NULL, NULL, 0, 1, count, 0, false);
+    backend_download(be, values, device, count * sizeof(float));
+    backend_free(be, device);
+    return values;
 }
 
 /* The adapter recorded with the gradients, merged into the weights. */

@@ -110,52 +110,9 @@ static void adamw_forward(struct op_run *run)
     backend_adamw(run->be, A("p"), A("m"), A("v"), A("g"), &step, ROWS * WIDTH);
 }
 
-/* ---- tables ------------------------------------------------------------------------------------
- */
-
-static void embed_declare(struct op_run *run)
-{
-    op_input(run, "table", VOCAB * WIDTH, 1);
-    op_numbers(run, "tokens", ROWS, 0, (int)VOCAB);
-    op_output(run, "x", ROWS * WIDTH);
-    op_upstream(run, "dx", "x");
-    op_gradient_adds(run, "dtable", "table");
-}
-
-static void embed_forward(struct op_run *run)
-{
-    backend_embed_forward(run->be, A("x"), A("table"), A("tokens"), 1.7f, ROWS, WIDTH);
-}
-
-static void embed_backward(struct op_run *run)
-{
-    backend_embed_backward(run->be, A("dtable"), A("dx"), A("tokens"), 1.7f, ROWS, WIDTH);
-}
-
 static enum rounding rounding_of(const struct op_run *run)
 {
     return run->op->variant & 8 ? ROUND_A8 : ROUND_NONE;
-}
-
-/* H tables of VOCAB slots, rows of C */
-static void gather_declare(struct op_run *run)
-{
-    op_input(run, "table", H * VOCAB * WIDTH, 1)->differentiable = rounding_of(run) == ROUND_NONE;
-    op_numbers(run, "index", ROWS * H, -1, (int)VOCAB);
-    op_output(run, "y", ROWS * H * WIDTH);
-    op_upstream(run, "dy", "y");
-    op_gradient_adds(run, "dtable", "table");
-}
-
-static void gather_forward(struct op_run *run)
-{
-    backend_gather_forward(run->be, A("y"), A("table"), A("index"), ROWS, H, VOCAB, WIDTH,
-                           rounding_of(run));
-}
-
-static void gather_backward(struct op_run *run)
-{
-    backend_gather_backward(run->be, A("dtable"), A("dy"), A("index"), ROWS, H, VOCAB, WIDTH);
 }
 
 /* ---- along the tree ----------------------------------------------------------------------------
@@ -204,18 +161,6 @@ static struct heads heads_of(struct op_run *run)
     return heads;
 }
 
-/* Ascending, symmetric, about normal quantiles over sqrt(group). */
-static void declare_codebook(struct op_run *run, size_t count, double group)
-{
-    struct op_array *values = op_fixed(run, "values", count, 1);
-
-    for (size_t i = 0; i < count; i++) {
-        const double u = ((double)i + 0.5) / (double)count;
-
-        values->start[i] = (float)(log(u / (1 - u)) / 1.7 / sqrt(group));
-    }
-}
-
 static void heads_declare(struct op_run *run)
 {
     const int variant = run->op->variant;
@@ -245,7 +190,7 @@ static void heads_declare(struct op_run *run)
         }
     }
     if (variant & 16)
-        declare_codebook(run, 8, 32);
+        op_codebook(run, 8, 32);
 }
 
 static void heads_forward(struct op_run *run)
@@ -427,7 +372,7 @@ static void round_code_declare(struct op_run *run)
     const size_t groups = outputs * ((inputs + 127) / 128);
 
     op_fixed(run, "w", ROWS * WIDTH, 0.05);
-    declare_codebook(run, 16, 128);
+    op_codebook(run, 16, 128);
     op_output(run, "y", ROWS * WIDTH);
     op_output_bytes(run, "index", groups * 128);
     op_output(run, "norm", groups);
@@ -496,9 +441,6 @@ const struct op_case op_cases[] = {
     {"add_scaled", 0, OP(add_scaled), .tolerance = CLOSE},
     {"sum_squares", 0, OP(sum_squares), .tolerance = CLOSE},
     {"adamw", 0, OP(adamw), .tolerance = CLOSE},
-    {"embed", 0, BOTH(embed), .tolerance = CLOSE},
-    {"gather", 0, BOTH(gather), .tolerance = CLOSE},
-    {"gather, 8 bits", 8, BOTH(gather), .tolerance = FLIP},
     {"taps, dilation 1", 1, BOTH(taps), .tolerance = CLOSE},
     {"taps, dilation 3", 3, BOTH(taps), .tolerance = CLOSE},
     {"heads: values", 0, BOTH(heads), .tolerance = CLOSE},
@@ -531,7 +473,7 @@ void each_op_case(struct backend *be, size_t size_count,
                   void (*body)(struct backend *be, const struct op_case *op,
                                const struct op_size *size))
 {
-    const struct op_case *const tables[] = {op_cases, op_cases_blocks};
+    const struct op_case *const tables[] = {op_cases, op_cases_blocks, op_cases_tables};
 
     for (size_t table = 0; table < COUNT_OF(tables); table++)
         for (const struct op_case *op = tables[table]; op->name; op++)

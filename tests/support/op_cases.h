@@ -18,6 +18,10 @@ extern const size_t op_size_count;
 /* Ended by a case without a name. */
 extern const struct op_case op_cases[];
 extern const struct op_case op_cases_blocks[];
+extern const struct op_case op_cases_tables[];
+
+/* Declares "values", a codebook: ascending, symmetric, about normal quantiles over sqrt(group). */
+void op_codebook(struct op_run *run, size_t count, double group);
 
 /* Calls body for each case and each of the first size_count sizes. */
 void each_op_case(struct backend *be, size_t size_count,

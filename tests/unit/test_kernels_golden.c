@@ -200,6 +200,9 @@ static void check_engram(struct golden *g)
     const float *ok = recorded(g, "engrams_0.ngram_ok");
     int32_t *index = (int32_t *)device_zeroes(g, g->N * tables);
     float *e = device_zeroes(g, g->N * width), *value = device_zeroes(g, g->N * g->D);
+    const struct codebook codebook = codebook_of(g, 4, 128);
+    const struct table table = {plain_weight(g, "engrams_0/embedding", tables * slots * sub),
+                                STORAGE_F32, g->quantised ? &codebook : NULL};
     const size_t site_count = g->N * g->D; /* the first site's share of engram_k and engram_v */
 
     for (size_t i = 0; i < g->N * tables; i++) {
@@ -208,8 +211,7 @@ static void check_engram(struct golden *g)
 
         backend_upload(g->be, index + i, &slot, sizeof(slot));
     }
-    backend_gather_forward(g->be, e, weight(g, "engrams_0/embedding", tables * slots, sub, false),
-                           index, g->N, tables, slots, sub, rounding_of(g));
+    backend_gather_forward(g->be, e, &table, index, g->N, tables, slots, sub, rounding_of(g));
     expect(g, "engram_k", product(g, e, "engrams_0/key_proj/kernel", width, g->D),
            recorded(g, "engram_k"), site_count, 0);
     backend_taps_forward(g->be, value, product(g, e, "engrams_0/value_proj/kernel", width, g->D),

@@ -229,7 +229,7 @@ static void a_tree_computes_what_its_paths_compute_alone(void **state)
 
 static const struct op_case *case_named(const char *name)
 {
-    const struct op_case *const tables[] = {op_cases, op_cases_blocks};
+    const struct op_case *const tables[] = {op_cases, op_cases_blocks, op_cases_tables};
 
     for (size_t table = 0; table < COUNT_OF(tables); table++)
         for (const struct op_case *op = tables[table]; op->name; op++)

@@ -102,7 +102,8 @@ static void check_float_merge(const struct lora *lora, const struct weights *wei
             const struct lora_group *group = &lora->groups[g];
             const struct layer_weights *at = &weights->layers[layer];
             size_t in = group->in, out = group->out, rank = lora->rank;
-            float *base = downloaded(lora->backend, at->kernel_base[group->projection], in * out);
+            float *base =
+                bench_read_table(lora->backend, &at->kernel_base[group->projection], in * out);
             float *kernel = downloaded(lora->backend, at->kernel[group->projection], in * out);
             double *wanted = calloc(in * out, sizeof(*wanted)), largest = 0;
 

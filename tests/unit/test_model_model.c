@@ -144,7 +144,7 @@ static void a_plan_covers_what_opening_takes_and_closing_gives_it_back(void **st
         struct error err = {0};
 
         fail_on(model_plan(folders[i], &spec, &plan, &err), &err);
-        fail_on(model_open(be, folders[i], &spec, &model, &err), &err);
+        fail_on(model_open(be, folders[i], &spec, NULL, &model, &err), &err);
         const size_t taken = backend_allocated_bytes(be) - before;
         const size_t planned = plan.weights_bytes + plan.adapter_bytes + plan.activations_bytes;
         /* a plan that is more than a tenth over would refuse jobs that fit */
@@ -164,11 +164,11 @@ static void groups_that_are_zero_in_the_base_are_named(void **state)
     struct model *model;
     struct error err = {0};
 
-    fail_on(model_open(be, MINI, &spec, &model, &err), &err);
+    fail_on(model_open(be, MINI, &spec, NULL, &model, &err), &err);
     assert_int_equal(model_skipped_groups(model, names), 1);
     assert_string_equal(names[0], "stack/layers/block/self_attn/gate_proj/kernel");
     model_close(model);
-    fail_on(model_open(be, NEEDLE, &spec, &model, &err), &err);
+    fail_on(model_open(be, NEEDLE, &spec, NULL, &model, &err), &err);
     assert_int_equal(model_skipped_groups(model, names), 0);
     model_close(model);
     backend_close(be);
@@ -192,7 +192,7 @@ static void new_values_count_after_a_refresh(void **state)
     struct model *model;
     struct error err = {0};
 
-    fail_on(model_open(be, MINI, &spec, &model, &err), &err);
+    fail_on(model_open(be, MINI, &spec, NULL, &model, &err), &err);
     /* B starts at zero: the adapter changes nothing yet, the loss is that of the base */
     const float start = loss_of(model, forest);
     assert_true(fabs(start - fixture_scalar(fixture, "qat/", "full_loss")) <= 4e-3);
@@ -228,7 +228,7 @@ static void a_written_adapter_is_read_back_with_its_values(void **state)
 
     folder_init(&folder, NULL, NULL);
     snprintf(path, sizeof(path), "%s/adapter.safetensors", folder.path);
-    fail_on(model_open(be, MINI, &spec, &model, &err), &err);
+    fail_on(model_open(be, MINI, &spec, NULL, &model, &err), &err);
     fail_on(model_write_adapter(model, path, "needle-3", extra, COUNT_OF(extra), &size_bytes,
                                 sha256, &err),
             &err);
@@ -272,7 +272,7 @@ static void a_base_that_cannot_be_read_leaves_no_device_memory_behind(void **sta
     struct model *model = NULL;
     struct error err = {0};
 
-    assert_false(model_open(be, FIXTURES "no-such-folder", &spec, &model, &err));
+    assert_false(model_open(be, FIXTURES "no-such-folder", &spec, NULL, &model, &err));
     assert_non_null(strstr(err.message, "no-such-folder"));
     assert_null(model);
     assert_int_equal(backend_allocated_bytes(be), before);

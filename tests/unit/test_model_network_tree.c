@@ -375,33 +375,34 @@ static void a_plan_past_all_memory_is_refused_not_wrapped(void **state)
     bench_release(&bench);
 }
 
+static size_t engram_values(const struct geometry *g)
+{
+    return g->engram_order_count * g->engram_heads * g->engram_slots * g->engram_sub;
+}
+
 /* Puts NaN into every array a run writes by running over weights that are NaN. */
 static void poison(struct bench *bench, struct network *network, const struct forest *forest)
 {
     const struct geometry *g = &bench->weights->geometry;
-    const size_t sizes[2] = {g->vocab_size * g->d_model, g->engram_order_count * g->engram_heads *
-                                                             g->engram_slots * g->engram_sub};
-    void *const places[2] = {(void *)bench->weights->embedding,
-                             (void *)bench->weights->engrams[0].table};
-    float *kept[2];
+    const size_t count = g->vocab_size * g->d_model > engram_values(g) ? g->vocab_size * g->d_model
+                                                                       : engram_values(g);
+    const float *const embedding = bench->weights->embedding;
+    const struct table table = bench->weights->engrams[0].table;
+    float *values = calloc(count, sizeof(float)), *nan;
 
-    for (size_t i = 0; i < 2; i++) {
-        float *nan = calloc(sizes[i], sizeof(float));
-
-        kept[i] = calloc(sizes[i], sizeof(float));
-        assert_non_null(nan);
-        assert_non_null(kept[i]);
-        for (size_t j = 0; j < sizes[i]; j++)
-            nan[j] = NAN;
-        backend_download(bench->be, kept[i], places[i], sizes[i] * sizeof(float));
-        backend_upload(bench->be, places[i], nan, sizes[i] * sizeof(float));
-        free(nan);
-    }
+    assert_non_null(values);
+    for (size_t i = 0; i < count; i++)
+        values[i] = NAN;
+    nan = backend_alloc(bench->be, count * sizeof(float));
+    assert_non_null(nan);
+    backend_upload(bench->be, nan, values, count * sizeof(float));
+    bench->weights->embedding = nan;
+    bench->weights->engrams[0].table = (struct table){.values = nan};
     assert_true(isnan(train(bench, network, forest).loss_sum));
-    for (size_t i = 0; i < 2; i++) {
-        backend_upload(bench->be, places[i], kept[i], sizes[i] * sizeof(float));
-        free(kept[i]);
-    }
+    bench->weights->embedding = embedding;
+    bench->weights->engrams[0].table = table;
+    backend_free(bench->be, nan);
+    free(values);
     clear_gradients(bench);
 }
 

@@ -100,9 +100,34 @@ static void check_matrix(struct tally *tally, struct weights *weights, const cha
     backend_free(be, device);
 }
 
-/* Where weights_load put the rounded form of layer (or table) `part` of a tensor; NULL: packed. */
+/* A device array with the rows that an engram site reads of one of its tables, in order. */
+static float *gathered(const struct weights *weights, const struct table *table, size_t part)
+{
+    const struct geometry *g = &weights->geometry;
+    const size_t size_bytes = g->engram_slots * g->engram_sub * sizeof(float);
+    const size_t row_bytes = g->engram_sub * (table->storage == STORAGE_F32 ? 4 : 2);
+    int32_t *numbers = calloc(g->engram_slots, sizeof(*numbers));
+    int32_t *index = backend_alloc(weights->backend, g->engram_slots * sizeof(*index));
+    float *rows = backend_alloc(weights->backend, size_bytes);
+    struct table one = *table;
+
+    assert_non_null(numbers);
+    assert_non_null(rows);
+    one.values = (const char *)one.values + part * g->engram_slots * row_bytes;
+    for (size_t i = 0; i < g->engram_slots; i++)
+        numbers[i] = (int32_t)i;
+    backend_upload(weights->backend, index, numbers, g->engram_slots * sizeof(*numbers));
+    backend_gather_forward(weights->backend, rows, &one, index, g->engram_slots, 1, g->engram_slots,
+                           g->engram_sub, ROUND_NONE);
+    backend_free(weights->backend, index);
+    free(numbers);
+    return rows;
+}
+
+/* Where weights_load put the rounded form of layer (or table) `part` of a tensor; NULL: packed.
+ * *ret_made is to be freed: what is not kept in this form. */
 static const float *rounded_of(const struct weights *weights, const char *name, size_t part,
-                               size_t part_size)
+                               float **ret_made)
 {
     size_t site;
     char rest[64];
@@ -113,7 +138,7 @@ static const float *rounded_of(const struct weights *weights, const char *name, 
         const struct engram_weights *engram = &weights->engrams[site];
 
         if (strcmp(rest, "embedding") == 0)
-            return engram->table + part * part_size;
+            return *ret_made = gathered(weights, &engram->table, part);
         return strcmp(rest, "key_proj/kernel") == 0 ? engram->key : engram->value;
     }
     for (enum projection p = 0; p < PROJECTION_COUNT; p++)
@@ -146,10 +171,14 @@ static void check_tensor(struct tally *tally, struct weights *weights,
     norm_part = norm->element_count / parts;
     wanted_norm = malloc(norm->size_bytes);
     memcpy(wanted_norm, norm->data, norm->size_bytes);
-    for (size_t part = 0; part < parts; part++)
+    for (size_t part = 0; part < parts; part++) {
+        float *made = NULL;
+
         check_matrix(tally, weights, name, values + part * rows * cols, rows, cols, columns,
                      (const uint8_t *)index->data + part * index_part,
-                     wanted_norm + part * norm_part, rounded_of(weights, name, part, rows * cols));
+                     wanted_norm + part * norm_part, rounded_of(weights, name, part, &made));
+        backend_free(weights->backend, made);
+    }
     free(wanted_norm);
     free(values);
 }
@@ -291,31 +320,32 @@ static void in_float_every_tensor_is_the_files_own(void **state)
         const char *name;
         const float *device;
         size_t layer; /* of 6 */
+        const struct table *table;
     } cases[] = {
-        {"embedding/embedding", weights->embedding, 0},
-        {"engrams_1/embedding", weights->engrams[1].table, 0},
-        {"engrams_1/key_proj/kernel", weights->engrams[1].key, 0},
-        {"engrams_0/value_proj/kernel", weights->engrams[0].value, 0},
-        {"engrams_1/taps", weights->engrams[1].taps, 0},
-        {"stack/final_norm/scale", weights->final_norm, 0},
-        {"stack/layers/block/ZCRMSNorm_0/scale", last->attn_norm, 5},
-        {"stack/layers/block/post_attn_norm/scale", last->post_attn_norm, 5},
-        {"stack/layers/block/pre_hada_norm/scale", last->pre_hada_norm, 5},
-        {"stack/layers/block/attn_gate", last->attn_gate, 5},
-        {"stack/layers/block/hadamard_mlp/w1a", last->monarch.w1a, 5},
-        {"stack/layers/block/hadamard_mlp/w3b", last->monarch.w3b, 5},
-        {"stack/layers/block/hadamard_mlp/d1", last->monarch.d1, 5},
-        {"stack/layers/block/hadamard_mlp/b2", last->monarch.b2, 5},
-        {"stack/layers/block/hadamard_mlp/cond_u", last->monarch.cond_u, 5},
-        {"stack/layers/block/hadamard_mlp/cond_v", last->monarch.cond_v, 5},
-        {"stack/layers/block/self_attn/q_norm/scale", last->q_norm, 5},
-        {"stack/layers/block/self_attn/k_norm/scale", last->k_norm, 5},
-        {"stack/layers/block/self_attn/q_taps", last->q_taps, 5},
-        {"stack/layers/block/self_attn/k_taps", last->k_taps, 5},
-        {"stack/layers/block/self_attn/v_taps", last->v_taps, 5},
-        {"stack/layers/block/self_attn/q_proj/kernel", last->kernel_base[PROJECTION_Q], 5},
-        {"stack/layers/block/self_attn/q_proj/kernel", last->kernel[PROJECTION_Q], 5},
-        {"stack/layers/block/self_attn/out_proj/kernel", last->kernel[PROJECTION_OUT], 5},
+        {"embedding/embedding", weights->embedding, 0, NULL},
+        {"engrams_1/embedding", NULL, 0, &weights->engrams[1].table},
+        {"engrams_1/key_proj/kernel", weights->engrams[1].key, 0, NULL},
+        {"engrams_0/value_proj/kernel", weights->engrams[0].value, 0, NULL},
+        {"engrams_1/taps", weights->engrams[1].taps, 0, NULL},
+        {"stack/final_norm/scale", weights->final_norm, 0, NULL},
+        {"stack/layers/block/ZCRMSNorm_0/scale", last->attn_norm, 5, NULL},
+        {"stack/layers/block/post_attn_norm/scale", last->post_attn_norm, 5, NULL},
+        {"stack/layers/block/pre_hada_norm/scale", last->pre_hada_norm, 5, NULL},
+        {"stack/layers/block/attn_gate", last->attn_gate, 5, NULL},
+        {"stack/layers/block/hadamard_mlp/w1a", last->monarch.w1a, 5, NULL},
+        {"stack/layers/block/hadamard_mlp/w3b", last->monarch.w3b, 5, NULL},
+        {"stack/layers/block/hadamard_mlp/d1", last->monarch.d1, 5, NULL},
+        {"stack/layers/block/hadamard_mlp/b2", last->monarch.b2, 5, NULL},
+        {"stack/layers/block/hadamard_mlp/cond_u", last->monarch.cond_u, 5, NULL},
+        {"stack/layers/block/hadamard_mlp/cond_v", last->monarch.cond_v, 5, NULL},
+        {"stack/layers/block/self_attn/q_norm/scale", last->q_norm, 5, NULL},
+        {"stack/layers/block/self_attn/k_norm/scale", last->k_norm, 5, NULL},
+        {"stack/layers/block/self_attn/q_taps", last->q_taps, 5, NULL},
+        {"stack/layers/block/self_attn/k_taps", last->k_taps, 5, NULL},
+        {"stack/layers/block/self_attn/v_taps", last->v_taps, 5, NULL},
+        {"stack/layers/block/self_attn/q_proj/kernel", NULL, 5, &last->kernel_base[PROJECTION_Q]},
+        {"stack/layers/block/self_attn/q_proj/kernel", last->kernel[PROJECTION_Q], 5, NULL},
+        {"stack/layers/block/self_attn/out_proj/kernel", last->kernel[PROJECTION_OUT], 5, NULL},
     };
 
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -323,7 +353,8 @@ static void in_float_every_tensor_is_the_files_own(void **state)
         float *wanted = fixture_floats(base, "", cases[i].name, &count), *found;
 
         part = cases[i].layer ? count / 6 : count;
-        found = downloaded(be, cases[i].device, part);
+        found = cases[i].table ? bench_read_table(be, cases[i].table, part)
+                               : downloaded(be, cases[i].device, part);
         if (memcmp(found, wanted + cases[i].layer * part, part * sizeof(float)) != 0)
             fail_msg("%s is not the file's", cases[i].name);
         free(found);
@@ -430,6 +461,74 @@ static void the_device_holds_what_was_planned_and_gets_it_back(void **state)
     weights_free(NULL);
 }
 
+static void the_large_tensors_stay_in_the_file(void **state)
+{
+    (void)state;
+    struct backend *be = bench_open(BACKEND_CPU);
+    struct weights *weights = bench_weights(be, geometry_folders[0], NUMERICS_W4A8);
+    const struct geometry *g = &weights->geometry;
+    size_t large = g->engram_site_count * g->engram_order_count * g->engram_heads *
+                   g->engram_slots * g->engram_sub,
+           kernels = 0;
+
+    for (enum projection p = 0; p < PROJECTION_COUNT; p++) {
+        size_t in, out;
+
+        projection_shape(g, p, &in, &out);
+        kernels += g->layer_count * in * out;
+    }
+    /* what is multiplied with is on the device once; what it is made from, and the tables, are not */
+    assert_true(weights->device_bytes < (weights->parameter_count - large) * 5 / 4 * sizeof(float));
+    assert_true(large > 0 && kernels > 0);
+    assert_true(weights->mapped_bytes > (large + kernels) * sizeof(uint16_t));
+    assert_int_equal(weights->engrams[0].table.storage, STORAGE_F16);
+    assert_ptr_equal(weights->engrams[0].table.codebook, &weights->weight_codebook);
+    weights_free(weights);
+    backend_close(be);
+}
+
+static void a_projection_no_adapter_merges_is_there_after_loading(void **state)
+{
+    (void)state;
+    struct backend *be = bench_open(BACKEND_REF);
+    struct weights *weights, *whole = bench_weights(be, geometry_folders[1], NUMERICS_W4A8);
+    struct error err = {0};
+    size_t in, out;
+    char path[256];
+
+    snprintf(path, sizeof(path), "%sbase.safetensors", geometry_folders[1]);
+    fail_on(weights_load(be, path, NUMERICS_W4A8, NULL, &weights, &err), &err);
+    projection_shape(&weights->geometry, PROJECTION_GATE, &in, &out);
+    for (size_t layer = 0; layer < weights->geometry.layer_count; layer++) {
+        float *found = downloaded(be, weights->layers[layer].kernel[PROJECTION_GATE], in * out);
+        float *wanted = downloaded(be, whole->layers[layer].kernel[PROJECTION_GATE], in * out);
+
+        assert_memory_equal(found, wanted, in * out * sizeof(float));
+        free(wanted);
+        free(found);
+    }
+    weights_free(whole);
+    weights_free(weights);
+    backend_close(be);
+}
+
+static void a_stop_is_seen_while_loading_and_nothing_is_kept(void **state)
+{
+    (void)state;
+    struct backend *be = bench_open(BACKEND_REF);
+    struct weights *weights = NULL;
+    const atomic_bool stop = true;
+    struct error err = {0};
+    char path[256];
+
+    snprintf(path, sizeof(path), "%sbase.safetensors", geometry_folders[1]);
+    assert_false(weights_load(be, path, NUMERICS_W4A8, &stop, &weights, &err));
+    assert_int_equal(err.code, ERR_CANCELLED);
+    assert_null(weights);
+    assert_int_equal(backend_allocated_bytes(be), 0);
+    backend_close(be); /* asserts that nothing is imported either */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -441,6 +540,9 @@ int main(void)
         cmocka_unit_test(rotations_are_those_of_the_angles_in_float32),
         cmocka_unit_test(groups_that_are_all_zero_are_noted),
         cmocka_unit_test(the_device_holds_what_was_planned_and_gets_it_back),
+        cmocka_unit_test(the_large_tensors_stay_in_the_file),
+        cmocka_unit_test(a_projection_no_adapter_merges_is_there_after_loading),
+        cmocka_unit_test(a_stop_is_seen_while_loading_and_nothing_is_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

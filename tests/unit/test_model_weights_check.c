@@ -221,7 +221,7 @@ static void types_numbers_and_scales_that_training_cannot_use_are_refused(void *
     expect_refused(&copy, "stack/final_norm/scale", "I16");
     norm->type = TENSOR_F16;
     halves[79] = 0x7C00; /* infinity */
-    assert_false(weights_load(be, copy_write(&copy), NUMERICS_W4A8, &weights, &err));
+    assert_false(weights_load(be, copy_write(&copy), NUMERICS_W4A8, NULL, &weights, &err));
     assert_non_null(strstr(err.message, "stack/final_norm/scale"));
     assert_non_null(strstr(err.message, "not finite"));
     assert_int_equal(backend_allocated_bytes(be), 0);
@@ -249,7 +249,8 @@ static void other_element_types_of_the_same_values_give_the_same_weights(void **
     values = fixture_floats(copy.file, "", kernel->name, &count);
     kernel->type = TENSOR_F32;
     kernel->data = values;
-    fail_on(weights_load(be, copy_write(&copy), NUMERICS_W4A8, &wide, &err), &err);
+    fail_on(weights_load(be, copy_write(&copy), NUMERICS_W4A8, NULL, &wide, &err), &err);
+    weights_use_base(wide);
     first = calloc(count, sizeof(float));
     second = calloc(count, sizeof(float));
     backend_download(be, first, plain->layers[0].kernel[PROJECTION_Q], count * sizeof(float));
@@ -264,6 +265,47 @@ static void other_element_types_of_the_same_values_give_the_same_weights(void **
     backend_close(be);
 }
 
+static void tensors_at_odd_addresses_give_the_same_weights(void **state)
+{
+    (void)state;
+    for (enum backend_kind kind = BACKEND_REF; kind <= BACKEND_CPU; kind++) {
+        struct copy copy;
+        struct backend *be = bench_open(kind);
+        struct weights *plain = bench_weights(be, geometry_folders[1], NUMERICS_W4A8), *odd;
+        const struct geometry *g = &plain->geometry;
+        const size_t engram = g->engram_slots * g->engram_sub;
+        size_t in, out;
+        struct error err = {0};
+        const uint8_t byte = 0;
+        float *first, *second;
+
+        copy_open(&copy, geometry_folders[1]);
+        copy.tensors[copy.tensor_count++] =
+            (struct tensor_out){"a", TENSOR_U8, 1, {1}, &byte}; /* comes before all others */
+        fail_on(weights_load(be, copy_write(&copy), NUMERICS_W4A8, NULL, &odd, &err), &err);
+        weights_use_base(odd);
+        assert_int_equal((uintptr_t)odd->engrams[0].table.values % 2, 1);
+        projection_shape(g, PROJECTION_Q, &in, &out);
+        first = calloc(in * out, sizeof(float));
+        second = calloc(in * out, sizeof(float));
+        backend_download(be, first, plain->layers[1].kernel[PROJECTION_Q],
+                         in * out * sizeof(float));
+        backend_download(be, second, odd->layers[1].kernel[PROJECTION_Q], in * out * sizeof(float));
+        assert_memory_equal(first, second, in * out * sizeof(float));
+        free(second);
+        free(first);
+        first = bench_read_table(be, &plain->engrams[0].table, engram);
+        second = bench_read_table(be, &odd->engrams[0].table, engram);
+        assert_memory_equal(first, second, engram * sizeof(float));
+        free(second);
+        free(first);
+        weights_free(odd);
+        weights_free(plain);
+        safetensors_close(copy.file);
+        backend_close(be);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +316,7 @@ int main(void)
         cmocka_unit_test(the_given_containers_are_refused_as_a_base_by_what_they_lack),
         cmocka_unit_test(types_numbers_and_scales_that_training_cannot_use_are_refused),
         cmocka_unit_test(other_element_types_of_the_same_values_give_the_same_weights),
+        cmocka_unit_test(tensors_at_odd_addresses_give_the_same_weights),
     };
 
     return cmocka_run_group_tests(tests, make_folder, drop_folder);

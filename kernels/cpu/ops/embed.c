@@ -1,15 +1,20 @@
 /*
  * embed: rows of tables by token, see kernels/ref/embed.c and kernels/ref/gather.c.
  *
+ * Rows of frozen tables are converted and put on their grid here, some tokens at a time: codes are
+ * found for several rows side by side.
+ *
  * Forward is shared out by rows. Backward is shared out by columns, since two rows may hold the
  * same token: each column adds in the order of n.
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/ops/quant.h"
+#include "kernels/cpu/ops/storage.h"
 
 #include <string.h>
 
 #define COLUMN_GRAIN 16 /* columns of a share: one cache line */
+#define GATHERED 32     /* rows of tables that are put on their grid at once, or one token's */
 
 struct embed {
     float *target;
@@ -62,37 +67,53 @@ void cpu_embed_backward(struct cpu *cpu, float *dtable, const float *dx, const u
 
 struct gather {
     float *target;
-    const float *source;
+    const struct table *table; /* forward */
+    const float *source;       /* backward */
     const int32_t *index;
     size_t N, tables, slots, sub;
     enum rounding rounding;
 };
 
-static void gather_rows(void *context, size_t begin, size_t end, size_t part)
+/* One token's rows, side by side. */
+static void gather_token(const struct gather *a, size_t n)
 {
-    const struct gather *a = context;
-    size_t sub = a->sub, width = a->tables * sub;
+    const size_t sub = a->sub;
 
-    (void)part;
-    for (size_t n = begin; n < end; n++) {
-        float *row = &a->target[n * width];
-        for (size_t t = 0; t < a->tables; t++) {
-            int32_t slot = a->index[n * a->tables + t];
-            if (slot < 0)
-                memset(&row[t * sub], 0, sub * sizeof *row);
-            else
-                memcpy(&row[t * sub], &a->source[(t * a->slots + (size_t)slot) * sub],
-                       sub * sizeof *row);
-        }
-        if (a->rounding == ROUND_A8)
-            quant_round_a8(row, row, width);
+    for (size_t t = 0; t < a->tables; t++) {
+        const int32_t slot = a->index[n * a->tables + t];
+        float *row = &a->target[(n * a->tables + t) * sub];
+
+        if (slot < 0)
+            memset(row, 0, sub * sizeof *row);
+        else
+            storage_read(row, a->table, (t * a->slots + (size_t)slot) * sub, sub);
     }
 }
 
-void cpu_gather_forward(struct cpu *cpu, float *y, const float *table, const int32_t *index,
+static void gather_rows(void *context, size_t begin, size_t end, size_t part)
+{
+    const struct gather *a = context;
+    const size_t width = a->tables * a->sub, step = GATHERED / a->tables + 1;
+
+    (void)part;
+    for (size_t first = begin; first < end; first += step) {
+        const size_t past = end - first < step ? end : first + step;
+        float *rows = &a->target[first * width];
+
+        for (size_t n = first; n < past; n++)
+            gather_token(a, n);
+        if (a->table->codebook)
+            quant_round_code_rows(rows, rows, (past - first) * a->tables, a->sub,
+                                  a->table->codebook);
+        for (size_t n = first; n < past && a->rounding == ROUND_A8; n++)
+            quant_round_a8(&a->target[n * width], &a->target[n * width], width);
+    }
+}
+
+void cpu_gather_forward(struct cpu *cpu, float *y, const struct table *table, const int32_t *index,
                         size_t N, size_t tables, size_t slots, size_t sub, enum rounding rounding)
 {
-    struct gather a = {y, table, index, N, tables, slots, sub, rounding};
+    struct gather a = {y, table, NULL, index, N, tables, slots, sub, rounding};
     cpu_run_rows(cpu, N, tables * sub, gather_rows, &a);
 }
 
@@ -121,7 +142,7 @@ static void gather_columns(void *context, size_t begin, size_t end, size_t part)
 void cpu_gather_backward(struct cpu *cpu, float *dtable, const float *dy, const int32_t *index,
                          size_t N, size_t tables, size_t slots, size_t sub)
 {
-    struct gather a = {dtable, dy, index, N, tables, slots, sub, ROUND_NONE};
+    struct gather a = {dtable, NULL, dy, index, N, tables, slots, sub, ROUND_NONE};
     if (dtable)
         team_run(cpu->team, tables * sub, COLUMN_GRAIN, gather_columns, &a);
 }

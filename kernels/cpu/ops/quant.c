@@ -216,3 +216,14 @@ void quant_round_code_rows(float *y, const float *x, size_t rows, size_t C,
     a.groups = (C + codebook->group - 1) / codebook->group;
     round_tiles(&a, 0, tile_count(&a), 0);
 }
+
+void quant_round_code_columns(float *y, size_t rows, size_t cols, size_t stride,
+                              const struct codebook *codebook)
+{
+    struct round_code a = {.y = y, .w = y, .codebook = codebook, .outputs = cols, .inputs = rows};
+
+    a.output_stride = 1;
+    a.stride = stride;
+    a.groups = (rows + codebook->group - 1) / codebook->group;
+    round_tiles(&a, 0, tile_count(&a), 0);
+}

@@ -18,4 +18,9 @@ void quant_round_a8(float *y, const float *x, size_t C);
 void quant_round_code_rows(float *y, const float *x, size_t rows, size_t C,
                            const struct codebook *codebook);
 
+/* Every column of y [rows,cols], whose rows stand `stride` apart, to code values in place, groups
+ * along the column. */
+void quant_round_code_columns(float *y, size_t rows, size_t cols, size_t stride,
+                              const struct codebook *codebook);
+
 #endif

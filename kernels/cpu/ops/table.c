@@ -25,6 +25,8 @@ __attribute__((visibility("default")))
 const struct backend_table CPU_TABLE(CPU_LEVEL) = {.close = cpu_close,
                                                    .alloc = host_alloc,
                                                    .free = host_free,
+                                                   .import = host_import,
+                                                   .release_import = host_release_import,
                                                    .upload = host_copy,
                                                    .download = host_copy,
                                                    .copy = host_copy,
