@@ -4,8 +4,7 @@
  */
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/sinkhorn.h"
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/ops/vector.h"
 #include "kernels/ref/ref.h"
 #include "tests/support/op_cases.h"
 
@@ -286,44 +285,6 @@ static void what_is_not_a_number_comes_out_of_every_reduction(void **state)
     backend_close(&cpu->base);
 }
 
-/* One half-round of one token in f64. */
-static void plain_half_round(double *L, size_t n, bool rows)
-{
-    for (size_t i = 0; i < n; i++) {
-        double total = 0;
-        for (size_t j = 0; j < n; j++)
-            total += exp(L[rows ? i * n + j : j * n + i]);
-        for (size_t j = 0; j < n; j++)
-            L[rows ? i * n + j : j * n + i] -= log(total);
-    }
-}
-
-/* Logits up to 40 apart are far from settled after 20 rounds: order and number of rounds show. */
-static void sinkhorn_rounds_agree_with_plain_loops_before_they_settle(void **state)
-{
-    float L[4 * 4 * LANES], states[SINKHORN_HALF_ROUNDS * 4 * 4 * LANES];
-    double want[LANES][16];
-    uint64_t random = 11;
-    (void)state;
-
-    for (size_t l = 0; l < LANES; l++)
-        for (size_t m = 0; m < 16; m++) {
-            L[m * LANES + l] = (float)(10 * op_normal(&random));
-            want[l][m] = (double)L[m * LANES + l];
-        }
-    sinkhorn_forward(L, states, 4);
-    for (size_t half = 0; half < 40; half++)
-        for (size_t l = 0; l < LANES; l++) {
-            plain_half_round(want[l], 4, half % 2 == 0);
-            for (size_t m = 0; m < 16; m++) {
-                const double got = (double)states[(half * 16 + m) * LANES + l];
-                if (!(fabs(got - want[l][m]) <= 2e-5)) /* 40 roundings of values up to 40 */
-                    fail_msg("half-round %zu, token %zu, %zu: %.9g, not %.9g", half, l, m, got,
-                             want[l][m]);
-            }
-        }
-}
-
 /* The largest score sits two lists of ancestors above the token that asks, far above the others. */
 static void attention_holds_where_scores_grow_by_hundreds_up_the_tree(void **state)
 {
@@ -435,7 +396,6 @@ int main(void)
         cmocka_unit_test(eight_bit_rounding_has_the_bits_of_ref_on_hard_rows),
         cmocka_unit_test(exp_and_log_are_within_two_units_of_the_last_place),
         cmocka_unit_test(what_is_not_a_number_comes_out_of_every_reduction),
-        cmocka_unit_test(sinkhorn_rounds_agree_with_plain_loops_before_they_settle),
         cmocka_unit_test(attention_holds_where_scores_grow_by_hundreds_up_the_tree),
         cmocka_unit_test(a_row_may_have_more_targets_than_a_tile_has_rows),
         cmocka_unit_test(no_more_threads_than_the_library_allows_are_started),

@@ -1,291 +1,187 @@
 /*
  * hyper: hyper-connections with a doubly stochastic mix of the lanes, see kernels/ref/hyper.c.
  *
- * Read works on tiles of TILE tokens: their coefficients are one skinny product, the Sinkhorn
- * rounds take LANES tokens side by side. Gradients of the weights add up per block of rows.
+ * Read works on tiles of HYPER_TILE tokens, SKINNY_ROWS of them at a time from the lanes in the
+ * second cache: norm and largest value in one pass, normalised and rounded in another, then the
+ * skinny product with phi. The coefficients of the tile are made side by side.
+ *
+ * Numerics  The sum under the norm in f64 over short sums in f32, the rest in f32. Rounded values have the oracle's bits:
+ *           x + (q scale - x) is q scale there, exactly, unless scale is below the normal range or
+ *           something is not finite, and those rows go through quant.h.
  */
+#include "kernels/cpu/ops/hyper.h"
+
 #include "kernels/cpu/ops/hyper_mix.h"
 #include "kernels/cpu/ops/norm.h"
 #include "kernels/cpu/ops/quant.h"
 #include "kernels/cpu/ops/sinkhorn.h"
+#include "kernels/cpu/ops/skinny.h"
 
-#include <string.h>
+#include <float.h>
 
-#define TILE 32
+#define STEPS 4      /* vectors taken together, each with its own sums */
+#define STRETCH 1024 /* values summed in f32 before they join the sum in f64 */
 
-struct hyper_call {
-    float *u, *h, *raw, *r, *dS;
-    const float *S, *du, *dh, *kept_h, *kept_raw, *kept_r;
+typedef int32_t wide_bits __attribute__((vector_size(WIDE * sizeof(int32_t))));
+
+/* Adds the squares of x [count], whole steps. */
+static double measure_stretch(const float *x, size_t count, wide_bits largest[STEPS])
+{
+    wide squares[STEPS] = {0};
+    double total = 0;
+
+    for (size_t k = 0; k < count; k += STEPS * WIDE) {
+#pragma GCC unroll 4
+        for (size_t s = 0; s < STEPS; s++) {
+            const wide value = wide_load(&x[k + s * WIDE]);
+            squares[s] += value * value;
+            wide_bits above = ((wide_bits)value & 0x7fffffff) - largest[s];
+            largest[s] += above & ~(above >> 31); /* the larger one: sizes are not negative */
+        }
+    }
+    for (size_t l = 0; l < WIDE; l++)
+        total += ((double)squares[0][l] + (double)squares[1][l]) +
+                 ((double)squares[2][l] + (double)squares[3][l]);
+    return total;
+}
+
+struct hyper_measure hyper_measure(const float *S, size_t width)
+{
+    const size_t whole = width / (STEPS * WIDE) * (STEPS * WIDE);
+    wide_bits largest[STEPS] = {0};
+    struct hyper_measure total = {0};
+    int32_t most = 0;
+
+    for (size_t k = 0; k < whole; k += STRETCH)
+        total.squares += measure_stretch(&S[k], whole - k < STRETCH ? whole - k : STRETCH, largest);
+    for (size_t l = 0; l < WIDE; l++)
+        for (size_t s = 0; s < STEPS; s++)
+            most = largest[s][l] > most ? largest[s][l] : most;
+    for (size_t k = whole; k < width; k++) {
+        const int32_t size = (int32_t)vector_bits(fabsf(S[k]));
+        total.squares += (double)S[k] * (double)S[k];
+        most = size > most ? size : most;
+    }
+    if (!isfinite(total.squares)) /* squares past f32, or S is not finite */
+        total.squares = norm_dot(S, S, width);
+    total.largest = vector_from_bits((uint32_t)most);
+    return total;
+}
+
+/* Half to even. Where there is a fused multiply-add there is an instruction for this, too; adding
+ * 1.5 * 2^23 to a product could be fused with it, which would round once instead of twice. */
+static inline float round_even(float x)
+{
+#if defined(__SSE4_1__) || defined(__aarch64__)
+    return rintf(x);
+#else
+    return (x + 12582912.0f) - 12582912.0f;
+#endif
+}
+
+void hyper_normalise(float *nx, const float *S, float r, const struct hyper_measure *measure,
+                     enum rounding rounding, size_t width)
+{
+    const float largest = measure->largest * r; /* max |S r|: rounding keeps the order */
+    const float scale = largest > 0 ? largest * (1.0f / 127.0f) : 1.0f;
+    const float inverse = 1.0f / scale;
+    const bool plain = isfinite(measure->squares) && scale >= FLT_MIN;
+
+    if (rounding == ROUND_A8 && plain) {
+        for (size_t k = 0; k < width; k++)
+            nx[k] = round_even(S[k] * r * inverse) * scale;
+        return;
+    }
+    for (size_t k = 0; k < width; k++)
+        nx[k] = S[k] * r;
+    if (rounding == ROUND_A8)
+        quant_round_a8(nx, nx, width);
+}
+
+void hyper_logits(float *logits, const float *raw, size_t count, const struct hyper *weights)
+{
+    const size_t n = weights->lanes, M = 2 * n + n * n;
+
+    for (size_t m = 0; m < M; m++) {
+        const float scale = weights->scale[hyper_part_of(m, n)], bias = weights->bias[m];
+        for (size_t l = 0; l < LANES; l++)
+            logits[m * LANES + l] = scale * raw[(l < count ? l : count - 1) * M + m] + bias;
+    }
+}
+
+/* ---- read ------------------------------------------------------------------------------------ */
+
+struct read_call {
+    float *u, *h, *raw, *r;
+    const float *S;
     const struct hyper *weights;
-    size_t N, n, D, width, M; /* width = n D, M = 2 n + n n */
-    float *scratch;           /* [parts, part_count] */
+    struct hyper_sizes sizes;
+    size_t N;
+    float *scratch; /* [threads, part_count] */
     size_t part_count;
-    float *partial; /* [blocks, partial_count]: dphi, dbias, dscale; or NULL */
-    size_t partial_count;
-    struct cpu_blocks blocks;
 };
 
-static struct hyper_call hyper_call(const struct hyper *weights, size_t N)
+/* h [count,M] from raw. */
+static void coefficients(float *h, const float *raw, size_t count, const struct hyper *weights,
+                         float *scratch)
 {
-    struct hyper_call a = {.weights = weights, .N = N, .n = weights->lanes, .D = weights->D};
+    const size_t n = weights->lanes, M = 2 * n + n * n;
+    float *logits = scratch;
 
-    a.width = a.n * a.D;
-    a.M = 2 * a.n + a.n * a.n;
-    return a;
+    hyper_logits(logits, raw, count, weights);
+    for (size_t k = 0; k < n * LANES; k++)
+        logits[k] = vector_sigmoid(logits[k]);
+    for (size_t k = n * LANES; k < 2 * n * LANES; k++)
+        logits[k] = 2.0f * vector_sigmoid(logits[k]);
+    sinkhorn_forward(&logits[2 * n * LANES], &logits[2 * n * LANES], n, &logits[M * LANES]);
+    for (size_t t = 0; t < count; t++)
+        for (size_t m = 0; m < M; m++)
+            h[t * M + m] = logits[m * LANES + t];
 }
 
-static size_t part_of(const struct hyper_call *a, size_t m)
+/* r and raw of at most SKINNY_ROWS tokens. */
+static void read_rows(const struct read_call *a, size_t first, size_t count, float *nx)
 {
-    return m < a->n ? 0 : m < 2 * a->n ? 1 : 2;
-}
+    const size_t width = a->sizes.width, M = a->sizes.M, stride = skinny_stride(width);
 
-/* nx = round(S r) of `count` tokens. */
-static void normalise(float *nx, const struct hyper_call *a, size_t first, size_t count,
-                      const float *r)
-{
     for (size_t t = 0; t < count; t++) {
-        const float *S = &a->S[(first + t) * a->width];
-        float *row = &nx[t * a->width], inverse = r[first + t];
-        for (size_t k = 0; k < a->width; k++)
-            row[k] = S[k] * inverse;
-        if (a->weights->rounding == ROUND_A8)
-            quant_round_a8(row, row, a->width);
+        const float *S = &a->S[(first + t) * width];
+        const struct hyper_measure measure = hyper_measure(S, width);
+        const double mean = measure.squares / (double)width;
+        const float r = (float)(1.0 / sqrt(mean + CPU_EPSILON));
+        a->r[first + t] = r;
+        hyper_normalise(&nx[t * stride], S, r, &measure, a->weights->rounding, width);
     }
+    skinny_forward(&a->raw[first * M], nx, stride, a->weights->phi, count, width, M);
 }
 
-/* The mix's logits of up to LANES tokens, side by side; unused lanes repeat the last token. */
-static void load_mix(float *L, const struct hyper_call *a, const float *raw, size_t first,
-                     size_t count)
+static void read_tile(void *context, size_t begin, size_t end, size_t part)
 {
-    const float scale = a->weights->scale[2], *bias = &a->weights->bias[2 * a->n];
+    const struct read_call *a = context;
+    const size_t n = a->sizes.n, D = a->sizes.D, M = a->sizes.M;
+    float *scratch = &a->scratch[part * a->part_count];
+    const size_t past = end * HYPER_TILE < a->N ? end * HYPER_TILE : a->N;
 
-    for (size_t m = 0; m < a->n * a->n; m++)
-        for (size_t l = 0; l < LANES; l++) {
-            size_t token = first + (l < count ? l : count - 1);
-            L[m * LANES + l] = scale * raw[token * a->M + 2 * a->n + m] + bias[m];
-        }
-}
-
-static void coefficients(const struct hyper_call *a, float *L, size_t first, size_t count)
-{
-    const float *scale = a->weights->scale, *bias = a->weights->bias;
-    const size_t n = a->n;
-
-    load_mix(L, a, a->raw, first, count);
-    sinkhorn_forward(L, NULL, n);
-    for (size_t l = 0; l < count; l++) {
-        const float *raw = &a->raw[(first + l) * a->M];
-        float *h = &a->h[(first + l) * a->M];
-        for (size_t i = 0; i < n; i++) {
-            h[i] = vector_sigmoid(scale[0] * raw[i] + bias[i]);
-            h[n + i] = 2.0f * vector_sigmoid(scale[1] * raw[n + i] + bias[n + i]);
-        }
-        for (size_t m = 0; m < n * n; m++)
-            h[2 * n + m] = vector_exp(L[m * LANES + l]);
-    }
-}
-
-static void read_tile(const struct hyper_call *a, size_t first, size_t count, float *scratch)
-{
-    float *L = scratch, *nx = scratch + a->n * a->n * LANES;
-    struct matmul product = {.M = count, .N = a->M, .K = a->width, .alpha = 1};
-
-    for (size_t n = first; n < first + count; n++)
-        a->r[n] = (float)norm_inverse(&a->S[n * a->width], a->width);
-    normalise(nx, a, first, count, a->r);
-    product.lda = a->width;
-    product.ldb = product.ldc = a->M;
-    cpu_product(&a->raw[first * a->M], nx, a->weights->phi, &product);
-    for (size_t t = 0; t < count; t += LANES)
-        coefficients(a, L, first + t, count - t < LANES ? count - t : LANES);
-    for (size_t n = first; n < first + count; n++) {
-        const float *h = &a->h[n * a->M], *S = &a->S[n * a->width];
-        hyper_mix_row(&a->u[n * a->D], S, h, a->n, a->D);
-    }
-}
-
-static void read_tiles(void *context, size_t begin, size_t end, size_t part)
-{
-    const struct hyper_call *a = context;
-
-    for (size_t tile = begin; tile < end; tile++) {
-        size_t first = tile * TILE, left = a->N - first;
-        read_tile(a, first, left < TILE ? left : TILE, &a->scratch[part * a->part_count]);
+    for (size_t first = begin * HYPER_TILE; first < past; first += HYPER_TILE) {
+        const size_t count = past - first < HYPER_TILE ? past - first : HYPER_TILE;
+        for (size_t t = 0; t < count; t += SKINNY_ROWS)
+            read_rows(a, first + t, count - t < SKINNY_ROWS ? count - t : SKINNY_ROWS, scratch);
+        coefficients(&a->h[first * M], &a->raw[first * M], count, a->weights, scratch);
+        for (size_t t = first; t < first + count; t++)
+            hyper_mix_row(&a->u[t * D], &a->S[t * n * D], &a->h[t * M], n, D);
     }
 }
 
 void cpu_hyper_read_forward(struct cpu *cpu, float *u, float *h, float *raw, float *r,
                             const float *S, const struct hyper *weights, size_t N)
 {
-    struct hyper_call a = hyper_call(weights, N);
+    struct read_call a = {.u = u, .h = h, .raw = raw, .r = r, .S = S, .weights = weights, .N = N};
 
-    a.u = u;
-    a.h = h;
-    a.raw = raw;
-    a.r = r;
-    a.S = S;
-    a.part_count = a.n * a.n * LANES + TILE * a.width;
+    a.sizes = hyper_sizes(weights);
+    const size_t rows = SKINNY_ROWS * skinny_stride(a.sizes.width);
+    const size_t side_by_side = a.sizes.M * LANES + sinkhorn_scratch_count(a.sizes.n);
+    a.part_count = (rows > side_by_side ? rows : side_by_side) + 16;
     a.scratch = cpu_scratch(cpu, a.part_count * team_thread_count(cpu->team));
     if (a.scratch)
-        team_run(cpu->team, (N + TILE - 1) / TILE, 1, read_tiles, &a);
-}
-
-/* ---- read backward --------------------------------------------------------------------------- */
-
-struct read_scratch {
-    float *L, *states, *dl, *draw, *nx, *dnx;
-};
-
-static size_t read_scratch_count(const struct hyper_call *a)
-{
-    return (1 + SINKHORN_HALF_ROUNDS) * a->n * a->n * LANES + 2 * TILE * (a->M + a->width);
-}
-
-static struct read_scratch read_scratch(float *memory, const struct hyper_call *a)
-{
-    struct read_scratch s = {.L = memory};
-
-    s.states = s.L + a->n * a->n * LANES;
-    s.dl = s.states + SINKHORN_HALF_ROUNDS * a->n * a->n * LANES;
-    s.draw = s.dl + TILE * a->M;
-    s.nx = s.draw + TILE * a->M;
-    s.dnx = s.nx + TILE * a->width;
-    return s;
-}
-
-/* dl of the mix of up to LANES tokens; dl is that of token `first`. */
-static void mix_backward(const struct hyper_call *a, const struct read_scratch *s, float *dl,
-                         size_t first, size_t count)
-{
-    const size_t n = a->n;
-
-    load_mix(s->L, a, a->kept_raw, first, count);
-    sinkhorn_forward(s->L, s->states, n);
-    for (size_t m = 0; m < n * n; m++)
-        for (size_t l = 0; l < LANES; l++) {
-            size_t token = first + (l < count ? l : count - 1);
-            float *L = &s->L[m * LANES + l];
-            *L = a->dh[token * a->M + 2 * n + m] * vector_exp(*L);
-        }
-    sinkhorn_backward(s->L, s->states, n);
-    for (size_t l = 0; l < count; l++)
-        for (size_t m = 0; m < n * n; m++)
-            dl[l * a->M + 2 * n + m] = s->L[m * LANES + l];
-}
-
-/* dl and draw of a tile. */
-static void coefficients_backward(const struct hyper_call *a, const struct read_scratch *s,
-                                  size_t first, size_t count)
-{
-    const size_t n = a->n, M = a->M;
-
-    for (size_t t = 0; t < count; t++) {
-        const float *h = &a->kept_h[(first + t) * M], *dh = &a->dh[(first + t) * M];
-        const float *du = &a->du[(first + t) * a->D], *S = &a->S[(first + t) * a->width];
-        float *dl = &s->dl[t * M];
-        for (size_t i = 0; i < n; i++) {
-            float post = h[n + i];
-            dl[i] = vector_dot(du, &S[i * a->D], a->D) * h[i] * (1.0f - h[i]);
-            dl[n + i] = dh[n + i] * post * (1.0f - 0.5f * post);
-        }
-    }
-    for (size_t t = 0; t < count; t += LANES)
-        mix_backward(a, s, &s->dl[t * M], first + t, count - t < LANES ? count - t : LANES);
-    for (size_t t = 0; t < count; t++)
-        for (size_t m = 0; m < M; m++)
-            s->draw[t * M + m] = a->weights->scale[part_of(a, m)] * s->dl[t * M + m];
-}
-
-static void weights_backward(const struct hyper_call *a, const struct read_scratch *s, size_t first,
-                             size_t count, float *partial)
-{
-    const size_t M = a->M;
-    float *dbias = partial + a->width * M, *dscale = dbias + M;
-    struct matmul product = {.M = a->width, .N = M, .K = count, .transpose_a = true, .beta = 1};
-
-    normalise(s->nx, a, first, count, a->kept_r);
-    product.alpha = 1;
-    product.lda = a->width;
-    product.ldb = product.ldc = M;
-    cpu_product(partial, s->nx, s->draw, &product);
-    for (size_t t = 0; t < count; t++)
-        for (size_t m = 0; m < M; m++) {
-            float dl = s->dl[t * M + m];
-            dbias[m] += dl;
-            dscale[part_of(a, m)] += dl * a->kept_raw[(first + t) * M + m];
-        }
-}
-
-static void read_backward_tile(const struct hyper_call *a, const struct read_scratch *s,
-                               size_t first, size_t count, float *partial)
-{
-    struct matmul product = {.M = count, .N = a->width, .K = a->M, .transpose_b = true};
-
-    coefficients_backward(a, s, first, count);
-    if (partial)
-        weights_backward(a, s, first, count, partial);
-    product.alpha = 1;
-    product.lda = product.ldb = a->M;
-    product.ldc = a->width;
-    cpu_product(s->dnx, s->draw, a->weights->phi, &product);
-    for (size_t t = 0; t < count; t++) {
-        const size_t n = first + t;
-        const float *S = &a->S[n * a->width], *dnx = &s->dnx[t * a->width];
-        const float *du = &a->du[n * a->D], *h = &a->kept_h[n * a->M];
-        float r = a->kept_r[n], mean = vector_dot(dnx, S, a->width) / (float)a->width;
-        float pull = r * r * r * mean;
-        for (size_t i = 0; i < a->n; i++) {
-            float *dS = &a->dS[n * a->width + i * a->D];
-            for (size_t d = 0; d < a->D; d++)
-                dS[d] += h[i] * du[d] + (r * dnx[i * a->D + d] - pull * S[i * a->D + d]);
-        }
-    }
-}
-
-static void read_backward_blocks(void *context, size_t begin, size_t end, size_t part)
-{
-    const struct hyper_call *a = context;
-    struct read_scratch s = read_scratch(&a->scratch[part * a->part_count], a);
-
-    for (size_t b = begin; b < end; b++) {
-        float *partial = a->partial ? &a->partial[b * a->partial_count] : NULL;
-        size_t past = cpu_block_end(&a->blocks, b);
-        if (partial)
-            memset(partial, 0, a->partial_count * sizeof *partial);
-        for (size_t n = b * a->blocks.size; n < past; n += TILE)
-            read_backward_tile(a, &s, n, past - n < TILE ? past - n : TILE, partial);
-    }
-}
-
-void cpu_hyper_read_backward(struct cpu *cpu, float *dS, const struct hyper_gradients *gradients,
-                             const float *du, const float *dh, const float *S, const float *h,
-                             const float *raw, const float *r, const struct hyper *weights,
-                             size_t N)
-{
-    struct hyper_call a = hyper_call(weights, N);
-    const bool wanted = gradients && gradients->phi;
-
-    a.dS = dS;
-    a.du = du;
-    a.dh = dh;
-    a.S = S;
-    a.kept_h = h;
-    a.kept_raw = raw;
-    a.kept_r = r;
-    a.blocks = cpu_blocks(N);
-    a.partial_count = a.width * a.M + a.M + 3;
-    a.part_count = read_scratch_count(&a);
-    size_t parts = a.part_count * team_thread_count(cpu->team);
-    a.scratch = cpu_scratch(cpu, parts + (wanted ? a.blocks.count * a.partial_count : 0));
-    if (!a.scratch)
-        return;
-    a.partial = wanted ? a.scratch + parts : NULL;
-    team_run(cpu->team, a.blocks.count, 1, read_backward_blocks, &a);
-    if (!wanted)
-        return;
-    const float *sums = a.partial;
-    cpu_add_partials(cpu, gradients->phi, sums, a.blocks.count, a.partial_count, a.width * a.M);
-    sums += a.width * a.M;
-    cpu_add_partials(cpu, gradients->bias, sums, a.blocks.count, a.partial_count, a.M);
-    cpu_add_partials(cpu, gradients->scale, sums + a.M, a.blocks.count, a.partial_count, 3);
+        team_deal(cpu->team, (N + HYPER_TILE - 1) / HYPER_TILE, read_tile, &a);
 }

@@ -1,8 +1,25 @@
 /*
  * hyper_write: the lanes mixed and the block's output spread over them, see kernels/ref/hyper.c.
+ *
+ * Four lanes have bodies of their own that load each value once: of all lanes' values at d come all
+ * lanes' results at d. Backward makes its sums over d for SUM_ROWS lanes of dT at a time, as many as
+ * registers hold, STRETCH values of d before it turns to dS and dy of the same stretch.
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/ops/vector.h"
+#include "kernels/cpu/ops/wide.h"
+
+#define QUAD 4
+#define STRETCH 256 /* values of d: what is read twice is still in the first cache */
+#if defined(__AVX512F__)
+#define SUM_ROWS 4
+#else
+#define SUM_ROWS 2
+#endif
+#define LINE 16         /* floats of a line of the cache */
+#define SUMS (QUAD + 1) /* of one lane of dT: with every lane of S, and with y - u */
+
+static_assert(STRETCH % WIDE == 0, "only the last stretch of a row has a partial vector");
 
 struct write_call {
     float *T, *dS, *dy, *dh;
@@ -10,22 +27,67 @@ struct write_call {
     size_t lanes, D;
 };
 
-static void write_rows(void *context, size_t begin, size_t end, size_t part)
+/* ---- forward --------------------------------------------------------------------------------- */
+
+WIDE_INLINE void quad_write(float *T, const float *S, const float *h, const float *y,
+                            const float *u, size_t D, size_t count)
+{
+    const wide share = wide_load_some(y, count) - wide_load_some(u, count);
+    const float *post = h + QUAD, *res = h + 2 * QUAD;
+    wide lane[QUAD];
+
+#pragma GCC unroll 4
+    for (size_t j = 0; j < QUAD; j++)
+        lane[j] = wide_load_some(&S[j * D], count);
+#pragma GCC unroll 4
+    for (size_t i = 0; i < QUAD; i++) {
+        wide sum = post[i] * share;
+#pragma GCC unroll 4
+        for (size_t j = 0; j < QUAD; j++)
+            sum += res[i * QUAD + j] * lane[j];
+        wide_store_some(&T[i * D], sum, count);
+    }
+}
+
+static void quad_write_token(const struct write_call *a, size_t token)
+{
+    const size_t D = a->D, M = 2 * QUAD + QUAD * QUAD;
+    const float *y = &a->y[token * D], *u = &a->u[token * D], *S = &a->S[token * QUAD * D];
+    float *T = &a->T[token * QUAD * D], h[2 * QUAD + QUAD * QUAD];
+    size_t d = 0;
+
+    memcpy(h, &a->h[token * M], sizeof h); /* so that no store to T can change it */
+    for (; d + WIDE <= D; d += WIDE)
+        quad_write(&T[d], &S[d], h, &y[d], &u[d], D, WIDE);
+    if (d < D)
+        quad_write(&T[d], &S[d], h, &y[d], &u[d], D, D - d);
+}
+
+static void write_token(const struct write_call *a, size_t token)
+{
+    const size_t n = a->lanes, D = a->D, M = 2 * n + n * n;
+    const float *h = &a->h[token * M], *y = &a->y[token * D], *u = &a->u[token * D];
+    const float *S = &a->S[token * n * D];
+
+    for (size_t i = 0; i < n; i++) {
+        float *restrict T = &a->T[(token * n + i) * D];
+        for (size_t d = 0; d < D; d++)
+            T[d] = h[n + i] * (y[d] - u[d]);
+        for (size_t j = 0; j < n; j++)
+            vector_add_scaled(T, &S[j * D], h[2 * n + i * n + j], D);
+    }
+}
+
+static void write_tokens(void *context, size_t begin, size_t end, size_t part)
 {
     const struct write_call *a = context;
-    const size_t n = a->lanes, D = a->D, M = 2 * n + n * n;
 
     (void)part;
     for (size_t token = begin; token < end; token++) {
-        const float *h = &a->h[token * M], *y = &a->y[token * D], *u = &a->u[token * D];
-        const float *S = &a->S[token * n * D];
-        for (size_t i = 0; i < n; i++) {
-            float *restrict T = &a->T[(token * n + i) * D];
-            for (size_t d = 0; d < D; d++)
-                T[d] = h[n + i] * (y[d] - u[d]);
-            for (size_t j = 0; j < n; j++)
-                vector_add_scaled(T, &S[j * D], h[2 * n + i * n + j], D);
-        }
+        if (a->lanes == QUAD)
+            quad_write_token(a, token);
+        else
+            write_token(a, token);
     }
 }
 
@@ -33,10 +95,125 @@ void cpu_hyper_write_forward(struct cpu *cpu, float *T, const float *S, const fl
                              const float *y, const float *u, size_t N, size_t lanes, size_t D)
 {
     struct write_call a = {.T = T, .S = S, .h = h, .y = y, .u = u, .lanes = lanes, .D = D};
-    cpu_run_rows(cpu, N, lanes * lanes * D, write_rows, &a);
+    cpu_run_rows(cpu, N, lanes * lanes * D, write_tokens, &a);
 }
 
-static void write_backward_row(const struct write_call *a, size_t token)
+/* ---- backward -------------------------------------------------------------------------------- */
+
+WIDE_INLINE void quad_sums_step(wide (*sum)[SUMS], const float *dT, const float *S, const float *y,
+                                const float *u, size_t D, size_t count)
+{
+    const wide share = wide_load_some(y, count) - wide_load_some(u, count);
+    wide lane[QUAD];
+
+#pragma GCC unroll 4
+    for (size_t j = 0; j < QUAD; j++)
+        lane[j] = wide_load_some(&S[j * D], count);
+#pragma GCC unroll 4
+    for (size_t i = 0; i < SUM_ROWS; i++) {
+        const wide x = wide_load_some(&dT[i * D], count);
+#pragma GCC unroll 4
+        for (size_t j = 0; j < QUAD; j++)
+            sum[i][j] += x * lane[j];
+        sum[i][QUAD] += x * share;
+    }
+}
+
+/* total += sums over a stretch of `count` for SUM_ROWS lanes of dT. */
+static void quad_sums(wide (*total)[SUMS], const float *dT, const float *S, const float *y,
+                      const float *u, size_t D, size_t count)
+{
+    wide sum[SUM_ROWS][SUMS];
+    size_t d = 0;
+
+#pragma GCC unroll 4
+    for (size_t i = 0; i < SUM_ROWS; i++)
+#pragma GCC unroll 5
+        for (size_t j = 0; j < SUMS; j++)
+            sum[i][j] = (wide){0};
+    for (; d + WIDE <= count; d += WIDE)
+        quad_sums_step(sum, &dT[d], &S[d], &y[d], &u[d], D, WIDE);
+    if (d < count)
+        quad_sums_step(sum, &dT[d], &S[d], &y[d], &u[d], D, count - d);
+#pragma GCC unroll 4
+    for (size_t i = 0; i < SUM_ROWS; i++)
+#pragma GCC unroll 5
+        for (size_t j = 0; j < SUMS; j++)
+            total[i][j] += sum[i][j];
+}
+
+/* dS and dy at d */
+WIDE_INLINE void quad_turn(float *dS, float *dy, const float *dT, const float *h, size_t D,
+                           size_t count)
+{
+
+    const float *post = h + QUAD, *res = h + 2 * QUAD;
+    wide lane[QUAD], share = {0};
+
+#pragma GCC unroll 4
+    for (size_t i = 0; i < QUAD; i++) {
+        lane[i] = wide_load_some(&dT[i * D], count);
+        share += post[i] * lane[i];
+    }
+    wide_store_some(dy, share, count);
+#pragma GCC unroll 4
+    for (size_t j = 0; j < QUAD; j++) {
+        wide sum = res[j] * lane[0];
+#pragma GCC unroll 4
+        for (size_t i = 1; i < QUAD; i++)
+            sum += res[i * QUAD + j] * lane[i];
+        wide_store_some(&dS[j * D], sum, count);
+    }
+}
+
+/* Asks for what `token`, the next, reads and writes, as many lines as a stretch of this one has:
+ * fifteen rows are more than the processor follows by itself. */
+static void quad_ahead(const struct write_call *a, size_t token, size_t start, size_t end)
+{
+    const size_t D = a->D;
+
+    for (size_t k = start * QUAD; k < end * QUAD; k += LINE) {
+        __builtin_prefetch(&a->dT[token * QUAD * D + k], 0, 2);
+        __builtin_prefetch(&a->S[token * QUAD * D + k], 0, 2);
+        __builtin_prefetch(&a->dS[token * QUAD * D + k], 1, 2);
+    }
+    for (size_t k = start; k < end; k += LINE) {
+        __builtin_prefetch(&a->y[token * D + k], 0, 2);
+        __builtin_prefetch(&a->u[token * D + k], 0, 2);
+        __builtin_prefetch(&a->dy[token * D + k], 1, 2);
+    }
+}
+
+static void quad_backward_token(const struct write_call *a, size_t token, size_t next)
+{
+    const size_t D = a->D, M = 2 * QUAD + QUAD * QUAD;
+    const float *dT = &a->dT[token * QUAD * D], *S = &a->S[token * QUAD * D];
+    const float *y = &a->y[token * D], *u = &a->u[token * D];
+    float *dS = &a->dS[token * QUAD * D], *dy = &a->dy[token * D], *dh = &a->dh[token * M];
+    float h[2 * QUAD + QUAD * QUAD];
+    wide sums[QUAD][SUMS] = {0};
+
+    memcpy(h, &a->h[token * M], sizeof h);
+    for (size_t start = 0; start < D; start += STRETCH) {
+        const size_t end = D - start < STRETCH ? D : start + STRETCH;
+        size_t d = start;
+        quad_ahead(a, next, start, end);
+        for (size_t i = 0; i < QUAD; i += SUM_ROWS)
+            quad_sums(&sums[i], &dT[i * D + d], &S[d], &y[d], &u[d], D, end - d);
+        for (; d + WIDE <= end; d += WIDE)
+            quad_turn(&dS[d], &dy[d], &dT[d], h, D, WIDE);
+        if (d < end)
+            quad_turn(&dS[d], &dy[d], &dT[d], h, D, end - d);
+    }
+    for (size_t i = 0; i < QUAD; i++) {
+        dh[i] = 0;
+        dh[QUAD + i] = wide_sum(sums[i][QUAD]);
+        for (size_t j = 0; j < QUAD; j++)
+            dh[2 * QUAD + i * QUAD + j] = wide_sum(sums[i][j]);
+    }
+}
+
+static void backward_token(const struct write_call *a, size_t token)
 {
     const size_t n = a->lanes, D = a->D, M = 2 * n + n * n;
     const float *dT = &a->dT[token * n * D], *S = &a->S[token * n * D], *h = &a->h[token * M];
@@ -64,11 +241,17 @@ static void write_backward_row(const struct write_call *a, size_t token)
     }
 }
 
-static void write_backward_rows(void *context, size_t begin, size_t end, size_t part)
+static void backward_tokens(void *context, size_t begin, size_t end, size_t part)
 {
+    const struct write_call *a = context;
+
     (void)part;
-    for (size_t token = begin; token < end; token++)
-        write_backward_row(context, token);
+    for (size_t token = begin; token < end; token++) {
+        if (a->lanes == QUAD)
+            quad_backward_token(a, token, token + 1 < end ? token + 1 : token);
+        else
+            backward_token(a, token);
+    }
 }
 
 void cpu_hyper_write_backward(struct cpu *cpu, float *dS, float *dy, float *dh, const float *dT,
@@ -80,5 +263,5 @@ void cpu_hyper_write_backward(struct cpu *cpu, float *dS, float *dy, float *dh, 
     a.u = u;
     a.lanes = lanes;
     a.D = D;
-    cpu_run_rows(cpu, N, lanes * lanes * D * 2, write_backward_rows, &a);
+    cpu_run_rows(cpu, N, lanes * lanes * D * 2, backward_tokens, &a);
 }

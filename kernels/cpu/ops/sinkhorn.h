@@ -1,10 +1,10 @@
 /*
  * sinkhorn: doubly stochastic matrices of LANES tokens side by side.
  *
- * Purpose    Rounds of row and column normalisation in log space, and the way back.
+ * Purpose    Rounds of row and column normalisation, and the way back.
  * Ownership  Caller's arrays.
  * Threads    Any.
- * Failure    None.
+ * Failure    None. A token's bits do not depend on its neighbours'.
  */
 #ifndef NEEDLED_SINKHORN_H
 #define NEEDLED_SINKHORN_H
@@ -13,10 +13,14 @@
 
 #define SINKHORN_HALF_ROUNDS 40 /* rows and columns by turns */
 
-/* L [n,n,LANES] in place: logarithms of the result. states (or NULL) takes L after each half-round:
- * [SINKHORN_HALF_ROUNDS, n, n, LANES]. */
-void sinkhorn_forward(float *L, float *states, size_t n);
-/* dL in place: from the gradient at the last L to that at the first. */
-void sinkhorn_backward(float *dL, const float *states, size_t n);
+/* Floats of scratch that both ways need for n x n matrices. */
+size_t sinkhorn_scratch_count(size_t n);
+
+/* mix from logits, both [n,n,LANES]; mix may be logits. */
+void sinkhorn_forward(float *mix, const float *logits, size_t n, float *scratch);
+
+/* dlogits from dmix and the logits that forward took; dlogits may be dmix. */
+void sinkhorn_backward(float *dlogits, const float *dmix, const float *logits, size_t n,
+                       float *scratch);
 
 #endif
