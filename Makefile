@@ -66,12 +66,15 @@ NEEDS_store   := store base
 NEEDS_sched   := sched store train model kernels base
 NEEDS_api     := api sched store train model kernels base
 NEEDS_client  := client
+NEEDS_bench   := bench client $(NEEDS_train)
 NEEDS_end     := api sched store train model kernels base
 
 # What the benches train on: made once, by what they are made from.
 BENCH        := build/bench
 BENCH_LINES  := mixed long one-app shuffled
 BENCH_FILES  := $(BENCH)/base/base.safetensors $(BENCH_LINES:%=$(BENCH)/%.jsonl)
+
+BENCHES      := $(OUT)/tests/bench_train $(OUT)/tests/bench_table
 
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
 UNIT_TESTS := $(patsubst tests/unit/%.c,$(OUT)/tests/%,$(UNIT_SRC))
@@ -112,11 +115,22 @@ test-tsan: ## the threaded rooms' tests under the thread sanitizer
 test-reference: all ## the reference implementation (PyPI) reads what we wrote, in a virtual environment
 	@tests/reference/run.sh $(OUT) $(wildcard build/demo/adapter.safetensors)
 
-.PHONY: tests-built test-reference bench-base
+.PHONY: tests-built test-reference bench bench-base bench-built
 tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines
+
+bench: all bench-built ## time steps, memory and start-up at the real geometry (QUICK=1: 2 minutes)
+	@$(OUT)/tests/bench_table $(OUT)/needled $(BENCH) $(if $(QUICK),quick)
 
 bench-base: ## the base model, tokenizer and lines of the benches, in build/bench
 	@$(MAKE) --no-print-directory $(PARALLEL) $(BENCH_FILES)
+
+test-cuda: ## the kernels for cards: over a stand-in for CUDA, and compiled for each kind of card
+	@tests/support/deps.sh $(DEB_DEPS)
+	@$(MAKE) --no-print-directory $(PARALLEL) cuda-tests-built
+	@tests/kernels/run.sh $(OUT)
+
+bench-built: bench-base
+	@$(MAKE) --no-print-directory $(PARALLEL) $(BENCHES)
 
 lint: ## format, include rules, banned calls, static analysis
 	@tests/lint/run.sh
@@ -188,7 +202,7 @@ $(OUT)/tests/test_$(1)_%: $(OUT)/tests/unit/test_$(1)_%.o $(call archive,$(if $(
 	@$(if $(V),,echo "  LINK  $$@")
 	$(Q)$(CC) $(LDFLAGS) $$^ $(LIBS_ALL) -lcmocka -o $$@
 endef
-$(foreach room,$(ROOMS),$(eval $(call unit_rule,$(room))))
+$(foreach room,$(ROOMS) bench,$(eval $(call unit_rule,$(room))))
 
 # Made again when what makes them changes, not when the trainer they are linked with does.
 $(BENCH)/%.jsonl: $(SRC_lines) | $(OUT)/tests/make_lines
@@ -202,7 +216,7 @@ $(BENCH)/base/base.safetensors: tests/bench/bench_base.c tests/bench/train_token
 	$(Q)$(OUT)/tests/bench_base $(BENCH)/tokenizer.jsonl $(@D)
 
 # The benches: programs of tests/bench over the trainer's rooms.
-$(OUT)/tests/bench_%: $(OUT)/tests/bench/bench_%.o $(OUT)/libbench.a $(call archive,$(NEEDS_train))
+$(OUT)/tests/bench_%: $(OUT)/tests/bench/bench_%.o $(call archive,$(NEEDS_bench))
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  LINK  $@")
 	$(Q)$(CC) $(LDFLAGS) $^ $(LIBS_ALL) -o $@
@@ -210,5 +224,58 @@ $(OUT)/tests/bench_%: $(OUT)/tests/bench/bench_%.o $(OUT)/libbench.a $(call arch
 $(OUT)/tests/make_lines: $(call object,$(SRC_lines))
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $^ -o $@
+
+# ---- kernels for cards, without one: tests/kernels/README.md -------------------------------------
+
+# One source, compiled by g++ over the stand-in three times, and by nvcc where it is installed.
+STANDINS     := fast asan race
+SRC_gpu      := $(wildcard kernels/gpu/*.cu)
+SRC_standin  := $(wildcard tests/kernels/standin/*.cc)
+CUDA_TESTS   := faults standin ops
+NVCC         ?= $(shell command -v nvcc)
+CUDA_ARCH    := 75 80 86 89 90 100 120
+OBJ_cuda     := $(if $(NVCC),$(SRC_gpu:%.cu=$(OUT)/cuda/%.o))
+NVCCFLAGS    := -std=c++17 -O3 -I. -Werror all-warnings -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden \
+                $(foreach arch,$(CUDA_ARCH),-gencode arch=compute_$(arch),code=sm_$(arch)) \
+                -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
+
+# Race: the compiler's thread sanitizer calls our checker (standin/check.cc); its library is not linked.
+CXXFLAGS_standin   := -std=c++17 -g -Wall -Wextra $(if $(WERROR),-Werror) -Itests/kernels/standin -ffp-contract=off
+FLAGS_kernels_fast := -O2
+FLAGS_kernels_asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+FLAGS_kernels_race := -O1 -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -DSTANDIN_RACE
+FLAGS_standin_fast := -O2
+FLAGS_standin_asan := $(FLAGS_kernels_asan)
+FLAGS_standin_race := -O2 -DSTANDIN_RACE
+
+.PHONY: cuda-tests-built test-cuda
+cuda-tests-built: $(foreach build,$(STANDINS),$(CUDA_TESTS:%=$(OUT)/standin-$(build)/test_%)) $(OBJ_cuda)
+
+define standin_rules
+$(OUT)/standin-$(1)/%.o: % | $(OUT)/deps
+	@mkdir -p $$(@D)
+	@$$(if $$(V),,echo "  CXX   $$< ($(1))")
+	$(Q)$(CXX) $$(CPPFLAGS) $$(CXXFLAGS_standin) \
+	    $$(FLAGS_$$(if $$(filter tests/kernels/standin/%,$$<),standin,kernels)_$(1)) -x c++ -c $$< -o $$@
+
+$(OUT)/standin-$(1)/libstandin.a: $(SRC_standin:%=$(OUT)/standin-$(1)/%.o)
+	@rm -f $$@
+	$(Q)ar rcs $$@ $$^
+
+$(OUT)/standin-$(1)/test_faults: $(patsubst %,$(OUT)/standin-$(1)/tests/kernels/%.o,test_faults.cc faults/runs.cc faults/faults.cu)
+$(OUT)/standin-$(1)/test_standin: $(OUT)/standin-$(1)/tests/kernels/test_standin.cc.o
+$(OUT)/standin-$(1)/test_ops: $(OUT)/tests/kernels/test_ops.o $(OUT)/standin-$(1)/tests/kernels/kernel_backend.cc.o \
+    $(SRC_gpu:%=$(OUT)/standin-$(1)/%.o) $(call archive,opcases support kernels base)
+$(CUDA_TESTS:%=$(OUT)/standin-$(1)/test_%): $(OUT)/standin-$(1)/libstandin.a
+	@$$(if $$(V),,echo "  LINK  $$@")
+	$(Q)$(CXX) $(if $(filter asan,$(1)),$(FLAGS_kernels_asan)) $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LIBS_ALL) -lcmocka -o $$@
+endef
+$(foreach build,$(STANDINS),$(eval $(call standin_rules,$(build))))
+
+# ptxas tells registers, spills and shared memory of each kernel on each target: run.sh reads it.
+$(OUT)/cuda/%.o: %.cu
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  NVCC  $<")
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -Xptxas -v -c $< -o $@ 2>$@.ptxas || { cat $@.ptxas; rm -f $@; exit 1; }
 
 -include $(shell find $(OUT) -name '*.d' 2>/dev/null)

@@ -91,7 +91,7 @@ static void on_step(void *context, const struct train_step *step)
         measure->step_count++;
         end_timing(child); /* so far */
     }
-    if (measure->step_count == child->options->step_count ||
+    if (child->options->first_step_only || measure->step_count == child->options->step_count ||
         (child->told > 1 && child->options->seconds > 0 && timed_s > child->options->seconds))
         /* Stopping leaves out the evaluation. */
         atomic_store(&child->stop, !child->options->validation_path);
@@ -132,10 +132,29 @@ static bool open_backend(struct child *child, struct error *err)
     return true;
 }
 
+/* Copies the first lines into the folder; *path then names the copy. count 0: the file as it is. */
+static bool cut(const char **path, size_t count, const char *folder, const char *name,
+                char copy[LIMIT_PATH_BYTES], struct error *err)
+{
+    struct mapping map = MAPPING_NONE;
+    size_t size = 0;
+
+    if (count == 0 || !*path)
+        return true;
+    if (!file_join(copy, LIMIT_PATH_BYTES, folder, name, err) || !mapping_open(&map, *path, err))
+        return false;
+    for (size_t lines = 0; size < map.size && lines < count; size++)
+        lines += map.data[size] == '\n';
+    const bool ok = file_write(copy, map.data, size, err);
+    mapping_close(&map);
+    *path = copy;
+    return ok;
+}
+
 static bool train(struct child *child, const char *folder, struct error *err)
 {
     const struct measure_options *options = child->options;
-    char adapter[LIMIT_PATH_BYTES];
+    char adapter[LIMIT_PATH_BYTES], training[LIMIT_PATH_BYTES], validation[LIMIT_PATH_BYTES];
     struct train_job job = {.base_folder = options->base_folder,
                             .base_name = "bench",
                             .training_path = options->training_path,
@@ -160,6 +179,9 @@ static bool train(struct child *child, const char *folder, struct error *err)
     job.hyper.numerics = options->numerics;
     child->measure->lora_rank = job.hyper.lora_rank;
     if (!file_join(adapter, sizeof(adapter), folder, "adapter.safetensors", err) ||
+        !cut(&job.training_path, options->line_count, folder, "training.jsonl", training, err) ||
+        !cut(&job.validation_path, options->validation_line_count, folder, "validation.jsonl",
+             validation, err) ||
         !open_backend(child, err))
         return false;
     child->started_ns = clock_monotonic_ns();
@@ -259,6 +281,18 @@ double measure_tokens_per_second(const struct measure *measure)
     for (size_t i = 0; i < measure->step_count; i++)
         values[i] = (double)measure->steps[i].counts.line_tokens / measure->steps[i].elapsed_s;
     return median(values, measure->step_count);
+}
+
+double measure_speedup(const struct measure *fast, const struct measure *slow)
+{
+    const size_t count = fast->step_count < slow->step_count ? fast->step_count : slow->step_count;
+    double values[MEASURE_STEPS_MAX];
+
+    for (size_t i = 0; i < count; i++)
+        values[i] = slow->steps[i].elapsed_s / fast->steps[i].elapsed_s *
+                    (double)fast->steps[i].counts.line_tokens /
+                    (double)slow->steps[i].counts.line_tokens;
+    return median(values, count);
 }
 
 double measure_step_ms(const struct measure *measure)

@@ -22,10 +22,12 @@ struct measure_options {
     enum numerics numerics;
     size_t batch_size;
     int thread_count;
-    const char *simd_level; /* NULL: the best */
-    size_t step_count;      /* timed, after a first one that is not */
-    double seconds;         /* no further step after so long; 0: all of them */
-    bool without_peak;      /* its arrays are not the trainer's memory */
+    const char *simd_level;                   /* NULL: the best */
+    size_t line_count, validation_line_count; /* the first of the files' lines; 0: all */
+    size_t step_count;                        /* timed, after a first one that is not */
+    bool first_step_only;                     /* no step is timed */
+    double seconds;                           /* no further step after so long; 0: all of them */
+    bool without_peak;                        /* its arrays are not the trainer's memory */
 };
 
 struct measure_step {
@@ -60,6 +62,9 @@ double measure_tokens_per_second(const struct measure *measure);
 double measure_step_ms(const struct measure *measure);
 /* Useful operations over what sgemm would have done in the same time. */
 double measure_peak_share(const struct measure *measure);
+/* Real tokens per second of one run over another's, step by step: their median. For runs whose
+ * steps have the same lines, or lines of the same length. */
+double measure_speedup(const struct measure *fast, const struct measure *slow);
 /* Sums over the timed steps. */
 double measure_total_s(const struct measure *measure);
 struct counts measure_counts(const struct measure *measure);

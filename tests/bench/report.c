@@ -52,12 +52,30 @@ static double mb(size_t bytes)
     return (double)bytes / 1e6;
 }
 
+static void print_memory(const struct measure *measure)
+{
+    printf("  memory: peak RSS %.0f MB; planned weights %.0f, adapter %.0f, activations %.0f MB\n",
+           measure->peak_rss_mb, mb(measure->plan.weights_bytes), mb(measure->plan.adapter_bytes),
+           mb(measure->plan.activations_bytes));
+    printf("  start-up to the first step %.2f s", measure->startup_s);
+    if (measure->evaluated_s > 0)
+        printf("; evaluation %.1f real tokens/s",
+               (double)measure->evaluated_tokens / measure->evaluated_s);
+    printf("\n");
+    (void)fflush(stdout);
+}
+
 void report_run(const char *title, const struct measure *measure)
 {
     const struct counts counts = measure_counts(measure);
     const double steps = (double)measure->step_count;
 
     printf("\n%s\n", title);
+    if (measure->step_count == 0) {
+        printf("  one step in %.0f ms\n", measure->first_step_s * 1e3);
+        print_memory(measure);
+        return;
+    }
     printf("  %.1f real tokens/s, %.0f ms a step (medians of %zu steps; the first took %.0f ms)\n",
            measure_tokens_per_second(measure), measure_step_ms(measure), measure->step_count,
            measure->first_step_s * 1e3);
@@ -69,18 +87,10 @@ void report_run(const char *title, const struct measure *measure)
         printf("  %.1f %% of sgemm's peak (%.1f GFLOP/s in this run); products %.1f GFLOP/s\n",
                100 * measure_peak_share(measure), measure->peak_gflops,
                measure_products_gflops(measure));
-    printf("  memory: peak RSS %.0f MB; planned weights %.0f, adapter %.0f, activations %.0f MB; "
-           "page faults a step: %.0f minor, %.0f major\n",
-           measure->peak_rss_mb, mb(measure->plan.weights_bytes), mb(measure->plan.adapter_bytes),
-           mb(measure->plan.activations_bytes), (double)measure->minor_faults / steps,
+    print_memory(measure);
+    printf("  page faults a step: %.0f minor, %.0f major\n", (double)measure->minor_faults / steps,
            (double)measure->major_faults / steps);
-    printf("  start-up to the first step %.2f s", measure->startup_s);
-    if (measure->evaluated_s > 0)
-        printf("; evaluation %.1f real tokens/s",
-               (double)measure->evaluated_tokens / measure->evaluated_s);
-    printf("\n");
-    if (measure->step_count > 0)
-        print_operations(measure);
+    print_operations(measure);
     (void)fflush(stdout);
 }
 
