@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Runs the tests of kernels/gpu that were built into OUT (make test-cuda), and compiles the kernels for the
+# kinds of card whose compilers are installed. The last line is "N passed, N failed[, N skipped]".
+#   tests/kernels/run.sh OUT
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+out=${1:?usage: tests/kernels/run.sh OUT}
+passed=0 failed=0 skipped=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+export OPENBLAS_NUM_THREADS=1 LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp ${LSAN_OPTIONS:-}"
+
+# said NAME OK BAD SKIPPED: adds up and says so; with failures, the end of the log too.
+said() {
+    passed=$((passed + $2)) failed=$((failed + $3)) skipped=$((skipped + $4))
+    if [ "$3" -gt 0 ]; then
+        printf 'FAIL  %-40s %d ok, %d failed\n' "$1" "$2" "$3"
+        tail -n 60 "$log"
+    else
+        printf 'ok    %-40s %d ok%s\n' "$1" "$2" "$([ "$4" -gt 0 ] && echo ", $4 skipped")"
+    fi
+}
+skip() {
+    echo "skip - $1: $2"
+    skipped=$((skipped + 1))
+}
+
+program() { # NAME PATH
+    local status bad skip
+    timeout 300 "$2" >"$log" 2>&1
+    status=$?
+    bad=$(grep -a '^\[  FAILED  \] [a-z]' "$log" | sort -u | wc -l)
+    skip=$(grep -a '^\[  SKIPPED \] [a-z]' "$log" | sort -u | wc -l)
+    [ $status -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+    said "$1" "$(grep -ac '^\[       OK \]' "$log")" "$bad" "$skip"
+}
+
+for build in fast asan race; do
+    for test in faults standin ops; do
+        program "test_$test, $build" "$out/standin-$build/test_$test"
+    done
+done
+
+# ---- for cards: one check a kind ------------------------------------------------------------------
+
+# What ptxas said of each kernel on each target, against what a card must have: a line for each excess.
+over_budget() {
+    cat "$out"/cuda/kernels/gpu/*.ptxas | awk '
+        /Compiling entry function/ { kernel = $6 " for " $8; kernels++ }
+        /bytes stack frame/ { if ($1 + 0 > 0 || $5 + 0 > 0) print kernel ": " $0 }
+        /Used [0-9]+ registers/ {
+            for (i = 1; i <= NF; i++) {
+                if ($(i + 1) ~ /^registers/ && $i * 256 > 65536) print kernel ": " $i " registers"
+                if ($(i + 2) ~ /^smem/ && $i + 0 > 32768) print kernel ": " $i " bytes of shared memory"
+            }
+        }
+        END { if (!kernels) print "no kernel found"; print kernels " kernels and targets" >"/dev/stderr" }'
+}
+
+if [ -d "$out/cuda" ] && command -v nvcc >/dev/null; then
+    over_budget >"$log" 2>"$log.count"
+    said "CUDA: $(cat "$log.count")" $((1 - $(grep -qc . "$log" && echo 1 || echo 0))) "$(grep -c . "$log")" 0
+    rm -f "$log.count"
+else
+    skip "kernels for CUDA" "nvcc is not installed"
+fi
+
+each_kernel() { # NAME COMMAND...: every kernel file through the command
+    local name=$1 source ok=0 bad=0
+    shift
+    : >"$log"
+    for source in kernels/gpu/*.cu; do
+        if "$@" "$source" >>"$log" 2>&1; then ok=$((ok + 1)); else bad=$((bad + 1)); fi
+    done
+    said "$name" $ok $bad 0
+}
+
+# Strictly OpenCL C 1.2, without the extensions a card may lack; float16 is only loaded.
+if command -v clang >/dev/null; then
+    each_kernel "OpenCL C 1.2" clang -x cl -cl-std=CL1.2 -pedantic -Wall -Wextra -Werror -target spir64-unknown-unknown \
+        -Xclang -finclude-default-header -Xclang -cl-ext=-all,+cl_khr_fp16 -DGPU_OPENCL -I. -fsyntax-only
+else
+    skip "kernels for OpenCL" "clang is not installed"
+fi
+if command -v hipcc >/dev/null; then
+    each_kernel "HIP" hipcc -x hip --offload-arch=gfx90a -std=c++17 -O2 -Wall -Wextra -Werror -I. -c -o /dev/null
+else
+    skip "kernels for HIP" "hipcc is not installed"
+fi
+
+echo
+if [ $skipped -gt 0 ]; then
+    echo "$passed passed, $failed failed, $skipped skipped"
+else
+    echo "$passed passed, $failed failed"
+fi
+[ $failed -eq 0 ] && [ $passed -gt 0 ]
