@@ -236,7 +236,7 @@ $(OUT)/tests/make_lines: $(call object,$(SRC_lines))
 STANDINS     := fast asan race
 SRC_gpu      := $(wildcard kernels/gpu/*.cu)
 SRC_standin  := $(wildcard tests/kernels/standin/*.cc)
-CUDA_TESTS   := faults standin
+CUDA_TESTS   := faults standin ops
 NVCC         ?= $(shell command -v nvcc)
 CUDA_ARCH    := 75 80 86 89 90 100 120
 OBJ_cuda     := $(if $(NVCC),$(SRC_gpu:%.cu=$(OUT)/cuda/%.o))
@@ -289,7 +289,7 @@ $(OUT)/cuda/%.o: %.cu
 STANDINS     := fast asan race
 SRC_gpu      := $(wildcard kernels/gpu/*.cu)
 SRC_standin  := $(wildcard tests/kernels/standin/*.cc)
-CUDA_TESTS   := faults standin
+CUDA_TESTS   := faults standin ops
 NVCC         ?= $(shell command -v nvcc)
 CUDA_ARCH    := 75 80 86 89 90 100 120
 OBJ_cuda     := $(if $(NVCC),$(SRC_gpu:%.cu=$(OUT)/cuda/%.o))

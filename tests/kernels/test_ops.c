@@ -1,0 +1,226 @@
+/*
+ * Proves that the kernels of kernels/gpu give what ref gives, on every shape of the op table, with
+ * threads and blocks in any order and streams deferred, in place where the op allows it; that their
+ * bits do not depend on that order; and that no build of the stand-in finds a fault in them.
+ */
+#include "kernels/table.h"
+#include "tests/kernels/kernel_backend.h"
+#include "tests/kernels/standin/standin.h"
+#include "tests/support/op_cases.h"
+
+#include <math.h>
+
+/* As test_kernels_ops: inputs are of size 1. */
+#define FLOOR 0.1
+
+static size_t compared_count;
+
+static void run_both_ways(struct op_run *run)
+{
+    op_run_forward(run);
+    if (run->op->backward)
+        op_run_backward(run);
+}
+
+static void compare_arrays(const struct op_run *run, const struct op_run *other, double tolerance)
+{
+    for (size_t i = 0; i < run->array_count; i++) {
+        const struct op_array *a = &run->arrays[i], *b = &other->arrays[i];
+
+        if (!a->written || (a->gradient_of && !run->op->backward))
+            continue;
+        const double error = normalised_squared_error(a->result, b->result, a->count, FLOOR);
+        if (!(error <= tolerance))
+            fail_msg("%s, %s, %s: normalised squared error %.3g, allowed %.3g", run->op->name,
+                     run->size->name, a->name, error, tolerance);
+        compared_count++;
+    }
+}
+
+static void compare_with_ref(struct backend *be, const struct op_case *op,
+                             const struct op_size *size)
+{
+    struct op_run run, oracle;
+
+    if (!kernel_backend_has(op->name))
+        return;
+    struct backend *ref = backend_for_test(BACKEND_REF);
+    op_run_init(&run, be, op, size);
+    op_run_init(&oracle, ref, op, size);
+    run_both_ways(&run);
+    run_both_ways(&oracle);
+    compare_arrays(&run, &oracle, op->tolerance);
+    op_run_release(&run);
+    op_run_release(&oracle);
+    backend_close(ref);
+}
+
+/* The options of each round: forward, reverse, and seeds, every other one deferred. */
+static struct standin_options round_options(int round)
+{
+    struct standin_options options = standin_defaults;
+
+    options.order = round < 2 ? (enum standin_order)round : STANDIN_SEEDED;
+    options.seed = (uint64_t)round;
+    options.deferred = round % 2 == 1;
+    return options;
+}
+
+#define ROUNDS 4
+
+static void close_clean(struct backend *be)
+{
+    assert_int_equal(backend_allocated_bytes(be), 0);
+    backend_close(be);
+    assert_int_equal(standin_allocation_count(), 0);
+    assert_int_equal(standin_report_count(), 0);
+}
+
+static void kernels_agree_with_ref_in_any_order(void **state)
+{
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        const struct standin_options options = round_options(round);
+
+        standin_set(&options);
+        struct backend *be = kernel_backend_open();
+        each_op_case(be, op_size_count, compare_with_ref);
+        close_clean(be);
+    }
+    assert_true(compared_count >= 7 * ROUNDS * 10);
+}
+
+static void compare_bits(struct backend *be, const struct op_case *op, const struct op_size *size)
+{
+    struct op_run first, second;
+
+    if (!kernel_backend_has(op->name))
+        return;
+    for (int round = 0; round < ROUNDS; round++) {
+        const struct standin_options options = round_options(round);
+        struct op_run *run = round == 0 ? &first : &second;
+
+        standin_set(&options);
+        op_run_init(run, be, op, size);
+        run_both_ways(run);
+        if (round > 0) {
+            compare_arrays(&second, &first, 0);
+            op_run_release(&second);
+        }
+    }
+    op_run_release(&first);
+}
+
+static void bits_do_not_depend_on_the_order(void **state)
+{
+    (void)state;
+    struct backend *be = kernel_backend_open();
+    each_op_case(be, op_size_count, compare_bits);
+    close_clean(be);
+}
+
+static void compare_in_place(struct backend *be, const struct op_case *op,
+                             const struct op_size *size)
+{
+    for (size_t pair = 0; pair < COUNT_OF(op->in_place) && op->in_place[pair][0]; pair++) {
+        struct op_run apart, together;
+
+        if (!kernel_backend_has(op->name))
+            return;
+        op_run_init(&apart, be, op, size);
+        op_run_init(&together, be, op, size);
+        run_both_ways(&apart);
+        struct op_array *output = op_array(&together, op->in_place[pair][0]);
+        struct op_array *input = op_array(&together, op->in_place[pair][1]);
+        void *own = output->device;
+        if (output->gradient_of)
+            op_run_forward(&together);
+        output->device = input->device;
+        memcpy(output->start, input->start, input->count * sizeof(float));
+        if (output->gradient_of)
+            op_run_backward(&together);
+        else
+            op_run_forward(&together);
+        assert_memory_equal(output->result, op_array(&apart, op->in_place[pair][0])->result,
+                            output->count * sizeof(float));
+        output->device = own;
+        op_run_release(&apart);
+        op_run_release(&together);
+    }
+}
+
+static void outputs_may_stand_where_inputs_stood(void **state)
+{
+    (void)state;
+    standin_set(&standin_defaults);
+    struct backend *be = kernel_backend_open();
+    each_op_case(be, op_size_count, compare_in_place);
+    close_clean(be);
+}
+
+/* More rows and values than one partial sum takes, and a weight's gradient that adds. */
+static void long_sums_take_several_groups(void **state)
+{
+    static const struct op_size sizes[] = {
+        {.name = "many rows",
+         .N = 1000,
+         .C = 3,
+         .H = 1,
+         .G = 1,
+         .half = 1,
+         .V = 1,
+         .lanes = 1,
+         .vocab = 2},
+        {.name = "wide rows",
+         .N = 3,
+         .C = 40000,
+         .H = 1,
+         .G = 1,
+         .half = 1,
+         .V = 1,
+         .lanes = 1,
+         .vocab = 2},
+    };
+
+    (void)state;
+    standin_set(&standin_defaults);
+    struct backend *be = kernel_backend_open();
+    for (size_t size = 0; size < COUNT_OF(sizes); size++)
+        for (const struct op_case *op = op_cases; op->name; op++)
+            compare_with_ref(be, op, &sizes[size]);
+    close_clean(be);
+}
+
+static void a_device_that_breaks_says_so_and_gives_its_memory_back(void **state)
+{
+    struct standin_options options = standin_defaults;
+    float result;
+
+    (void)state;
+    options.fail_launch = 2; /* the second half of the first sum */
+    standin_set(&options);
+    struct backend *be = kernel_backend_open();
+    float *x = backend_alloc(be, 400), *sum = backend_alloc(be, sizeof(float));
+    float host[100] = {1};
+    backend_upload(be, x, host, sizeof(host));
+    backend_sum_squares(be, sum, x, 100);
+    backend_download(be, &result, sum, sizeof(result));
+    assert_int_equal(backend_sync(be), BACKEND_FAULT);
+    assert_string_equal(backend_fault(be), "cudaErrorLaunchFailure: unspecified launch failure");
+    backend_free(be, x);
+    backend_free(be, sum);
+    close_clean(be);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_agree_with_ref_in_any_order),
+        cmocka_unit_test(bits_do_not_depend_on_the_order),
+        cmocka_unit_test(outputs_may_stand_where_inputs_stood),
+        cmocka_unit_test(long_sums_take_several_groups),
+        cmocka_unit_test(a_device_that_breaks_says_so_and_gives_its_memory_back),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
