@@ -132,11 +132,6 @@ test-cuda: ## the kernels for cards: over a stand-in for CUDA, and compiled for 
 bench-built: bench-base
 	@$(MAKE) --no-print-directory $(PARALLEL) $(BENCHES)
 
-test-cuda: ## the kernels for cards: over a stand-in for CUDA, and compiled for each kind of card
-	@tests/support/deps.sh $(DEB_DEPS)
-	@$(MAKE) --no-print-directory $(PARALLEL) cuda-tests-built
-	@tests/kernels/run.sh $(OUT)
-
 lint: ## format, include rules, banned calls, static analysis
 	@tests/lint/run.sh
 
@@ -229,59 +224,6 @@ $(OUT)/tests/bench_%: $(OUT)/tests/bench/bench_%.o $(call archive,$(NEEDS_bench)
 $(OUT)/tests/make_lines: $(call object,$(SRC_lines))
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $^ -o $@
-
-# ---- kernels for cards, without one: tests/kernels/README.md -------------------------------------
-
-# One source, compiled by g++ over the stand-in three times, and by nvcc where it is installed.
-STANDINS     := fast asan race
-SRC_gpu      := $(wildcard kernels/gpu/*.cu)
-SRC_standin  := $(wildcard tests/kernels/standin/*.cc)
-CUDA_TESTS   := faults standin ops
-NVCC         ?= $(shell command -v nvcc)
-CUDA_ARCH    := 75 80 86 89 90 100 120
-OBJ_cuda     := $(if $(NVCC),$(SRC_gpu:%.cu=$(OUT)/cuda/%.o))
-NVCCFLAGS    := -std=c++17 -O3 -I. -Werror all-warnings -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden \
-                $(foreach arch,$(CUDA_ARCH),-gencode arch=compute_$(arch),code=sm_$(arch)) \
-                -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
-
-# Race: the compiler's thread sanitizer calls our checker (standin/check.cc); its library is not linked.
-CXXFLAGS_standin   := -std=c++17 -g -Wall -Wextra $(if $(WERROR),-Werror) -Itests/kernels/standin -ffp-contract=off
-FLAGS_kernels_fast := -O2
-FLAGS_kernels_asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
-FLAGS_kernels_race := -O1 -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -DSTANDIN_RACE
-FLAGS_standin_fast := -O2
-FLAGS_standin_asan := $(FLAGS_kernels_asan)
-FLAGS_standin_race := -O2 -DSTANDIN_RACE
-
-.PHONY: cuda-tests-built test-cuda
-cuda-tests-built: $(foreach build,$(STANDINS),$(CUDA_TESTS:%=$(OUT)/standin-$(build)/test_%)) $(OBJ_cuda)
-
-define standin_rules
-$(OUT)/standin-$(1)/%.o: % | $(OUT)/deps
-	@mkdir -p $$(@D)
-	@$$(if $$(V),,echo "  CXX   $$< ($(1))")
-	$(Q)$(CXX) $$(CPPFLAGS) $$(CXXFLAGS_standin) \
-	    $$(FLAGS_$$(if $$(filter tests/kernels/standin/%,$$<),standin,kernels)_$(1)) -x c++ -c $$< -o $$@
-
-$(OUT)/standin-$(1)/libstandin.a: $(SRC_standin:%=$(OUT)/standin-$(1)/%.o)
-	@rm -f $$@
-	$(Q)ar rcs $$@ $$^
-
-$(OUT)/standin-$(1)/test_faults: $(patsubst %,$(OUT)/standin-$(1)/tests/kernels/%.o,test_faults.cc faults/runs.cc faults/faults.cu)
-$(OUT)/standin-$(1)/test_standin: $(OUT)/standin-$(1)/tests/kernels/test_standin.cc.o
-$(OUT)/standin-$(1)/test_ops: $(OUT)/tests/kernels/test_ops.o $(OUT)/standin-$(1)/tests/kernels/kernel_backend.cc.o \
-    $(SRC_gpu:%=$(OUT)/standin-$(1)/%.o) $(call archive,opcases support kernels base)
-$(CUDA_TESTS:%=$(OUT)/standin-$(1)/test_%): $(OUT)/standin-$(1)/libstandin.a
-	@$$(if $$(V),,echo "  LINK  $$@")
-	$(Q)$(CXX) $(if $(filter asan,$(1)),$(FLAGS_kernels_asan)) $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LIBS_ALL) -lcmocka -o $$@
-endef
-$(foreach build,$(STANDINS),$(eval $(call standin_rules,$(build))))
-
-# ptxas tells registers, spills and shared memory of each kernel on each target: run.sh reads it.
-$(OUT)/cuda/%.o: %.cu
-	@mkdir -p $(@D)
-	@$(if $(V),,echo "  NVCC  $<")
-	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -Xptxas -v -c $< -o $@ 2>$@.ptxas || { cat $@.ptxas; rm -f $@; exit 1; }
 
 # ---- kernels for cards, without one: tests/kernels/README.md -------------------------------------
 
