@@ -16,6 +16,7 @@
 #else
 #define SUM_ROWS 2
 #endif
+#define TILE 32         /* tokens dealt to a thread at a time */
 #define LINE 16         /* floats of a line of the cache */
 #define SUMS (QUAD + 1) /* of one lane of dT: with every lane of S, and with y - u */
 
@@ -24,8 +25,18 @@ static_assert(STRETCH % WIDE == 0, "only the last stretch of a row has a partial
 struct write_call {
     float *T, *dS, *dy, *dh;
     const float *dT, *S, *h, *y, *u;
-    size_t lanes, D;
+    size_t N, lanes, D;
 };
+
+static size_t tile_end(const struct write_call *a, size_t tile)
+{
+    return (tile + 1) * TILE < a->N ? (tile + 1) * TILE : a->N;
+}
+
+static void deal_tiles(struct cpu *cpu, team_body *body, struct write_call *a)
+{
+    team_deal(cpu->team, (a->N + TILE - 1) / TILE, body, a);
+}
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
@@ -78,12 +89,12 @@ static void write_token(const struct write_call *a, size_t token)
     }
 }
 
-static void write_tokens(void *context, size_t begin, size_t end, size_t part)
+static void write_tiles(void *context, size_t begin, size_t end, size_t part)
 {
     const struct write_call *a = context;
 
     (void)part;
-    for (size_t token = begin; token < end; token++) {
+    for (size_t token = begin * TILE; token < tile_end(a, end - 1); token++) {
         if (a->lanes == QUAD)
             quad_write_token(a, token);
         else
@@ -94,8 +105,9 @@ static void write_tokens(void *context, size_t begin, size_t end, size_t part)
 void cpu_hyper_write_forward(struct cpu *cpu, float *T, const float *S, const float *h,
                              const float *y, const float *u, size_t N, size_t lanes, size_t D)
 {
-    struct write_call a = {.T = T, .S = S, .h = h, .y = y, .u = u, .lanes = lanes, .D = D};
-    cpu_run_rows(cpu, N, lanes * lanes * D, write_tokens, &a);
+    struct write_call a = {.T = T, .S = S, .h = h, .y = y, .u = u, .N = N, .lanes = lanes, .D = D};
+
+    deal_tiles(cpu, write_tiles, &a);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -241,14 +253,15 @@ static void backward_token(const struct write_call *a, size_t token)
     }
 }
 
-static void backward_tokens(void *context, size_t begin, size_t end, size_t part)
+static void backward_tiles(void *context, size_t begin, size_t end, size_t part)
 {
     const struct write_call *a = context;
+    const size_t past = tile_end(a, end - 1);
 
     (void)part;
-    for (size_t token = begin; token < end; token++) {
+    for (size_t token = begin * TILE; token < past; token++) {
         if (a->lanes == QUAD)
-            quad_backward_token(a, token, token + 1 < end ? token + 1 : token);
+            quad_backward_token(a, token, token + 1 < past ? token + 1 : token);
         else
             backward_token(a, token);
     }
@@ -261,7 +274,8 @@ void cpu_hyper_write_backward(struct cpu *cpu, float *dS, float *dy, float *dh, 
     struct write_call a = {.dS = dS, .dy = dy, .dh = dh, .dT = dT, .S = S, .h = h, .y = y};
 
     a.u = u;
+    a.N = N;
     a.lanes = lanes;
     a.D = D;
-    cpu_run_rows(cpu, N, lanes * lanes * D * 2, backward_tokens, &a);
+    deal_tiles(cpu, backward_tiles, &a);
 }
