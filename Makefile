@@ -115,11 +115,14 @@ test-tsan: ## the threaded rooms' tests under the thread sanitizer
 test-reference: all ## the reference implementation (PyPI) reads what we wrote, in a virtual environment
 	@tests/reference/run.sh $(OUT) $(wildcard build/demo/adapter.safetensors)
 
-.PHONY: tests-built test-reference bench bench-base bench-built
+.PHONY: tests-built test-reference bench bench-reference bench-base bench-built
 tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines
 
 bench: all bench-built ## time steps, memory and start-up at the real geometry (QUICK=1: 2 minutes)
 	@$(OUT)/tests/bench_table $(OUT)/needled $(BENCH) $(if $(QUICK),quick)
+
+bench-reference: bench-built ## our speed over the reference implementation's, in one run (25 minutes)
+	@tests/bench/reference.sh $(OUT)/tests/bench_train $(BENCH)/base $(BENCH)/mixed.jsonl
 
 bench-base: ## the base model, tokenizer and lines of the benches, in build/bench
 	@$(MAKE) --no-print-directory $(PARALLEL) $(BENCH_FILES)
@@ -136,7 +139,7 @@ lint: ## format, include rules, banned calls, static analysis
 	@tests/lint/run.sh
 
 format: ## rewrite every source in the house format
-	@git ls-files '*.c' '*.h' '*.cc' | xargs clang-format -i
+	@git ls-files '*.c' '*.h' '*.cc' '*.cu' | xargs clang-format -i
 
 check: ## the gate: tests plain and under the sanitizers, lint, the demo
 	@$(MAKE) --no-print-directory WERROR=1 test test-asan lint demo
@@ -231,7 +234,7 @@ $(OUT)/tests/make_lines: $(call object,$(SRC_lines))
 STANDINS     := fast asan race
 SRC_gpu      := $(wildcard kernels/gpu/*.cu)
 SRC_standin  := $(wildcard tests/kernels/standin/*.cc)
-CUDA_TESTS   := faults standin ops
+CUDA_TESTS   := standin cublas reports faults ops
 NVCC         ?= $(shell command -v nvcc)
 CUDA_ARCH    := 75 80 86 89 90 100 120
 OBJ_cuda     := $(if $(NVCC),$(SRC_gpu:%.cu=$(OUT)/cuda/%.o))
@@ -263,7 +266,8 @@ $(OUT)/standin-$(1)/libstandin.a: $(SRC_standin:%=$(OUT)/standin-$(1)/%.o)
 	$(Q)ar rcs $$@ $$^
 
 $(OUT)/standin-$(1)/test_faults: $(patsubst %,$(OUT)/standin-$(1)/tests/kernels/%.o,test_faults.cc faults/runs.cc faults/faults.cu)
-$(OUT)/standin-$(1)/test_standin: $(OUT)/standin-$(1)/tests/kernels/test_standin.cc.o
+$(addprefix $(OUT)/standin-$(1)/test_,standin cublas reports): $(OUT)/standin-$(1)/test_%: \
+    $(OUT)/standin-$(1)/tests/kernels/test_%.cc.o
 $(OUT)/standin-$(1)/test_ops: $(OUT)/tests/kernels/test_ops.o $(OUT)/standin-$(1)/tests/kernels/kernel_backend.cc.o \
     $(SRC_gpu:%=$(OUT)/standin-$(1)/%.o) $(call archive,opcases support kernels base)
 $(CUDA_TESTS:%=$(OUT)/standin-$(1)/test_%): $(OUT)/standin-$(1)/libstandin.a

@@ -3,7 +3,9 @@
  *
  *     bench_train [--base FOLDER] [--lines FILE] [--numerics w4a8|float32] [--batch N] [--steps N]
  *                 [--seconds S] [--threads N] [--level plain|avx2|avx512] [--evaluate FILE]
- *                 [--no-peak]
+ *                 [--max-len N] [--no-peak] [--brief]
+ *
+ * --brief prints a line `step NUMBER TOKENS SECONDS LOSS` for each timed step and nothing else.
  *
  * FILE may be mixed, one-app or shuffled: build/bench/<that>.jsonl, which make bench-base makes.
  */
@@ -18,7 +20,8 @@
 static const char usage[] =
     "usage: bench_train [--base FOLDER] [--lines FILE|mixed|one-app|shuffled]\n"
     "                   [--numerics w4a8|float32] [--batch N] [--steps N] [--seconds S]\n"
-    "                   [--threads N] [--level plain|avx2|avx512] [--evaluate FILE] [--no-peak]\n";
+    "                   [--threads N] [--level plain|avx2|avx512] [--evaluate FILE]\n"
+    "                   [--max-len N] [--no-peak] [--brief]\n";
 
 static const char *lines_path(const char *name)
 {
@@ -44,6 +47,8 @@ static bool set_option(struct measure_options *options, const char *name, const 
         options->simd_level = value;
     else if (strcmp(name, "--batch") == 0)
         options->batch_size = strtoul(value, NULL, 10);
+    else if (strcmp(name, "--max-len") == 0)
+        options->max_len = strtoul(value, NULL, 10);
     else if (strcmp(name, "--steps") == 0)
         options->step_count = strtoul(value, NULL, 10);
     else if (strcmp(name, "--seconds") == 0)
@@ -59,6 +64,13 @@ static bool set_option(struct measure_options *options, const char *name, const 
     return true;
 }
 
+static void print_steps(const struct measure *measure)
+{
+    for (size_t i = 0; i < measure->step_count; i++)
+        printf("step %zu %zu %.6f %.6f\n", i + 2, measure->steps[i].counts.line_tokens,
+               measure->steps[i].elapsed_s, measure->steps[i].loss);
+}
+
 int main(int argc, char **argv)
 {
     static struct measure measure;
@@ -70,10 +82,13 @@ int main(int argc, char **argv)
                                       .step_count = 3};
     struct error err = {0};
     char title[512];
+    bool brief = false;
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--no-peak") == 0) {
             options.without_peak = true;
+        } else if (strcmp(argv[i], "--brief") == 0) {
+            brief = true;
         } else if (i + 1 == argc || !set_option(&options, argv[i], argv[i + 1])) {
             (void)fputs(usage, stderr);
             return 2;
@@ -89,6 +104,10 @@ int main(int argc, char **argv)
     if (!measure_run(&options, &measure, &err)) {
         (void)fprintf(stderr, "bench_train: %s\n", err.message);
         return 1;
+    }
+    if (brief) {
+        print_steps(&measure);
+        return 0;
     }
     (void)snprintf(title, sizeof(title), "%s, %s, batch %zu, %d threads: %s", options.training_path,
                    options.numerics == NUMERICS_W4A8 ? "w4a8" : "float32", options.batch_size,

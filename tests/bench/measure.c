@@ -176,6 +176,8 @@ static bool train(struct child *child, const char *folder, struct error *err)
     job.hyper.n_epochs = 1;
     job.hyper.batch_size = options->batch_size;
     job.hyper.val_split = 0;
+    if (options->max_len > 0)
+        job.hyper.max_len = options->max_len;
     job.hyper.numerics = options->numerics;
     child->measure->lora_rank = job.hyper.lora_rank;
     if (!file_join(adapter, sizeof(adapter), folder, "adapter.safetensors", err) ||

@@ -21,6 +21,7 @@ struct measure_options {
     const char *validation_path; /* NULL: nothing is evaluated */
     enum numerics numerics;
     size_t batch_size;
+    size_t max_len; /* 0: the default */
     int thread_count;
     const char *simd_level;                   /* NULL: the best */
     size_t line_count, validation_line_count; /* the first of the files' lines; 0: all */
