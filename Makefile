@@ -74,7 +74,7 @@ BENCH        := build/bench
 BENCH_LINES  := mixed long one-app shuffled
 BENCH_FILES  := $(BENCH)/base/base.safetensors $(BENCH_LINES:%=$(BENCH)/%.jsonl)
 
-BENCHES      := $(OUT)/tests/bench_train $(OUT)/tests/bench_table
+BENCHES      := $(patsubst tests/bench/%.c,$(OUT)/tests/%,$(wildcard tests/bench/bench_*.c))
 
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
 UNIT_TESTS := $(patsubst tests/unit/%.c,$(OUT)/tests/%,$(UNIT_SRC))
@@ -116,7 +116,7 @@ test-reference: all ## the reference implementation (PyPI) reads what we wrote, 
 	@tests/reference/run.sh $(OUT) $(wildcard build/demo/adapter.safetensors)
 
 .PHONY: tests-built test-reference bench bench-reference bench-base bench-built
-tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines
+tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines $(BENCHES)
 
 bench: all bench-built ## time steps, memory and start-up at the real geometry (QUICK=1: 2 minutes)
 	@$(OUT)/tests/bench_table $(OUT)/needled $(BENCH) $(if $(QUICK),quick)
@@ -210,7 +210,7 @@ $(foreach room,$(ROOMS) bench,$(eval $(call unit_rule,$(room))))
 # Made again when what makes them changes, not when the trainer they are linked with does.
 $(BENCH)/%.jsonl: $(SRC_lines) | $(OUT)/tests/make_lines
 	@mkdir -p $(@D)
-	$(Q)$(OUT)/tests/make_lines 640 7 $* >$@.part && mv $@.part $@
+	$(Q)$(OUT)/tests/make_lines 640 32 $* >$@.part && mv $@.part $@
 
 $(BENCH)/base/base.safetensors: tests/bench/bench_base.c tests/bench/train_tokenizer.cc $(SRC_lines) | \
     $(OUT)/tests/bench_base $(OUT)/tests/make_lines
