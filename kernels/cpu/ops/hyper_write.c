@@ -3,24 +3,27 @@
  *
  * Four lanes have bodies of their own that load each value once: of all lanes' values at d come all
  * lanes' results at d. Backward makes its sums over d for SUM_ROWS lanes of dT at a time, as many as
- * registers hold, STRETCH values of d before it turns to dS and dy of the same stretch.
+ * registers hold, STRETCH values of d before it turns to dS and dy of the same stretch. Both ask for
+ * the next token's lines along the way: ten to fifteen rows are more than the processor follows.
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/ops/vector.h"
 #include "kernels/cpu/ops/wide.h"
 
 #define QUAD 4
-#define STRETCH 256 /* values of d: what is read twice is still in the first cache */
+#define STRETCH 128 /* values of d: what is read twice is still in the first cache */
 #if defined(__AVX512F__)
 #define SUM_ROWS 4
 #else
 #define SUM_ROWS 2
 #endif
+#define STEP 16         /* values of d between requests for the next token's, forward */
 #define TILE 32         /* tokens dealt to a thread at a time */
 #define LINE 16         /* floats of a line of the cache */
 #define SUMS (QUAD + 1) /* of one lane of dT: with every lane of S, and with y - u */
 
-static_assert(STRETCH % WIDE == 0, "only the last stretch of a row has a partial vector");
+static_assert(STRETCH % WIDE == 0 && STEP % WIDE == 0,
+              "only the last stretch of a row has a partial vector");
 
 struct write_call {
     float *T, *dS, *dy, *dh;
@@ -36,6 +39,19 @@ static size_t tile_end(const struct write_call *a, size_t tile)
 static void deal_tiles(struct cpu *cpu, team_body *body, struct write_call *a)
 {
     team_deal(cpu->team, (a->N + TILE - 1) / TILE, body, a);
+}
+
+/* Asks for the lines of `count` values that will be read, or changed, soon. */
+static inline void fetch_for_reading(const float *values, size_t count)
+{
+    for (size_t k = 0; k < count; k += LINE)
+        __builtin_prefetch(&values[k], 0, 2);
+}
+
+static inline void fetch_for_writing(const float *values, size_t count)
+{
+    for (size_t k = 0; k < count; k += LINE)
+        __builtin_prefetch(&values[k], 1, 2);
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -60,18 +76,25 @@ WIDE_INLINE void quad_write(float *T, const float *S, const float *h, const floa
     }
 }
 
-static void quad_write_token(const struct write_call *a, size_t token)
+static void quad_write_token(const struct write_call *a, size_t token, size_t next)
 {
     const size_t D = a->D, M = 2 * QUAD + QUAD * QUAD;
     const float *y = &a->y[token * D], *u = &a->u[token * D], *S = &a->S[token * QUAD * D];
     float *T = &a->T[token * QUAD * D], h[2 * QUAD + QUAD * QUAD];
-    size_t d = 0;
 
     memcpy(h, &a->h[token * M], sizeof h); /* so that no store to T can change it */
-    for (; d + WIDE <= D; d += WIDE)
-        quad_write(&T[d], &S[d], h, &y[d], &u[d], D, WIDE);
-    if (d < D)
-        quad_write(&T[d], &S[d], h, &y[d], &u[d], D, D - d);
+    for (size_t start = 0; start < D; start += STEP) {
+        const size_t end = D - start < STEP ? D : start + STEP, count = end - start;
+        size_t d = start;
+        fetch_for_reading(&a->S[(next * D + start) * QUAD], count * QUAD);
+        fetch_for_writing(&a->T[(next * D + start) * QUAD], count * QUAD);
+        fetch_for_reading(&a->y[next * D + start], count);
+        fetch_for_reading(&a->u[next * D + start], count);
+        for (; d + WIDE <= end; d += WIDE)
+            quad_write(&T[d], &S[d], h, &y[d], &u[d], D, WIDE);
+        if (d < end)
+            quad_write(&T[d], &S[d], h, &y[d], &u[d], D, end - d);
+    }
 }
 
 static void write_token(const struct write_call *a, size_t token)
@@ -92,11 +115,12 @@ static void write_token(const struct write_call *a, size_t token)
 static void write_tiles(void *context, size_t begin, size_t end, size_t part)
 {
     const struct write_call *a = context;
+    const size_t past = tile_end(a, end - 1);
 
     (void)part;
-    for (size_t token = begin * TILE; token < tile_end(a, end - 1); token++) {
+    for (size_t token = begin * TILE; token < past; token++) {
         if (a->lanes == QUAD)
-            quad_write_token(a, token);
+            quad_write_token(a, token, token + 1 < past ? token + 1 : token);
         else
             write_token(a, token);
     }
@@ -178,24 +202,6 @@ WIDE_INLINE void quad_turn(float *dS, float *dy, const float *dT, const float *h
     }
 }
 
-/* Asks for what `token`, the next, reads and writes, as many lines as a stretch of this one has:
- * fifteen rows are more than the processor follows by itself. */
-static void quad_ahead(const struct write_call *a, size_t token, size_t start, size_t end)
-{
-    const size_t D = a->D;
-
-    for (size_t k = start * QUAD; k < end * QUAD; k += LINE) {
-        __builtin_prefetch(&a->dT[token * QUAD * D + k], 0, 2);
-        __builtin_prefetch(&a->S[token * QUAD * D + k], 0, 2);
-        __builtin_prefetch(&a->dS[token * QUAD * D + k], 1, 2);
-    }
-    for (size_t k = start; k < end; k += LINE) {
-        __builtin_prefetch(&a->y[token * D + k], 0, 2);
-        __builtin_prefetch(&a->u[token * D + k], 0, 2);
-        __builtin_prefetch(&a->dy[token * D + k], 1, 2);
-    }
-}
-
 static void quad_backward_token(const struct write_call *a, size_t token, size_t next)
 {
     const size_t D = a->D, M = 2 * QUAD + QUAD * QUAD;
@@ -209,7 +215,12 @@ static void quad_backward_token(const struct write_call *a, size_t token, size_t
     for (size_t start = 0; start < D; start += STRETCH) {
         const size_t end = D - start < STRETCH ? D : start + STRETCH;
         size_t d = start;
-        quad_ahead(a, next, start, end);
+        fetch_for_reading(&a->dT[(next * D + start) * QUAD], (end - start) * QUAD);
+        fetch_for_reading(&a->S[(next * D + start) * QUAD], (end - start) * QUAD);
+        fetch_for_writing(&a->dS[(next * D + start) * QUAD], (end - start) * QUAD);
+        fetch_for_reading(&a->y[next * D + start], end - start);
+        fetch_for_reading(&a->u[next * D + start], end - start);
+        fetch_for_writing(&a->dy[next * D + start], end - start);
         for (size_t i = 0; i < QUAD; i += SUM_ROWS)
             quad_sums(&sums[i], &dT[i * D + d], &S[d], &y[d], &u[d], D, end - d);
         for (; d + WIDE <= end; d += WIDE)
