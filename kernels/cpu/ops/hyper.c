@@ -36,7 +36,7 @@ static double measure_stretch(const float *x, size_t count, wide_bits largest[ST
             const wide value = wide_load(&x[k + s * WIDE]);
             squares[s] += value * value;
             wide_bits above = ((wide_bits)value & 0x7fffffff) - largest[s];
-            largest[s] += above & ~(above >> 31); /* the larger one: sizes are not negative */
+            largest[s] += above & (above > 0); /* the larger one: sizes are not negative */
         }
     }
     for (size_t l = 0; l < WIDE; l++)

@@ -231,12 +231,13 @@ void cpu_hyper_read_backward(struct cpu *cpu, float *dS, const struct hyper_grad
     struct backward_call a = {.dS = dS, .du = du, .dh = dh, .S = S, .h = h, .raw = raw, .r = r};
     const struct hyper_sizes sizes = hyper_sizes(weights);
     const size_t count = sizes.width * sizes.M;
+    const bool learns = gradients && gradients->phi;
 
     a.weights = weights;
     a.sizes = sizes;
-    a.learns = gradients && gradients->phi;
-    a.blocks = a.learns ? cpu_blocks(N) : tiles_of(N);
-    a.partial_count = a.learns ? count + sizes.M + 3 : 0;
+    a.learns = learns;
+    a.blocks = learns ? cpu_blocks(N) : tiles_of(N);
+    a.partial_count = learns ? count + sizes.M + 3 : 0;
     a.part_count = tile_scratch_count(&a);
     const size_t parts = a.part_count * team_thread_count(cpu->team);
     const size_t packed = skinny_packed_count(sizes.width, sizes.M);
@@ -250,7 +251,7 @@ void cpu_hyper_read_backward(struct cpu *cpu, float *dS, const struct hyper_grad
     struct pack_call pack = {memory, weights->phi, sizes.width, sizes.M};
     team_run(cpu->team, skinny_panel_count(sizes.width, sizes.M), 16, pack_panels, &pack);
     team_deal(cpu->team, a.blocks.count, backward_blocks, &a);
-    if (!a.learns)
+    if (!learns)
         return;
     const float *sums = a.partial;
     cpu_add_partials(cpu, gradients->phi, sums, a.blocks.count, a.partial_count, count);
