@@ -168,6 +168,7 @@ void lora_merge(const struct lora *lora, struct weights *weights)
                           lora->values + group->b_offset + l * rank * out, lora->scale, in, out,
                           rank, true);
         }
+        weights_drop_pages(weights);
     }
 }
 

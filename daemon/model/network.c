@@ -172,6 +172,7 @@ static void forward_engrams(struct run *run)
         show(run, name, run->a->engram_key[site], g->d_model);
         (void)snprintf(name, sizeof name, "engrams_%zu.v", site);
         show(run, name, run->a->engram_value[site], g->d_model);
+        weights_drop_pages(run->weights);
     }
 }
 

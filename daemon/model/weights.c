@@ -570,6 +570,12 @@ void weights_free(struct weights *weights)
     free(weights);
 }
 
+void weights_drop_pages(const struct weights *weights)
+{
+    for (size_t i = 0; i < safetensors_count(weights->file); i++)
+        tensor_drop_pages(safetensors_at(weights->file, i));
+}
+
 bool weights_check_unchanged(const struct weights *weights, struct error *err)
 {
     if (safetensors_check_unchanged(weights->file, err))

@@ -90,6 +90,9 @@ MUST_CHECK bool weights_load(struct backend *be, const char *path, enum numerics
                              const atomic_bool *stop, struct weights **ret_weights,
                              struct error *err);
 void weights_free(struct weights *weights); /* NULL is fine */
+/* After ops have read the file: its pages leave the process; the next read finds them in the page
+ * cache. Otherwise the whole file would come to stand in memory beside what is planned. */
+void weights_drop_pages(const struct weights *weights);
 MUST_CHECK bool weights_check_unchanged(const struct weights *weights, struct error *err);
 
 /* The rounded base into every kernel[]: a model without an adapter. */

@@ -15,26 +15,36 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Rows of the largest batch among `lines`, taken in the given order. */
-static size_t largest_batch(const struct example *const *lines, const uint32_t *order, size_t count,
-                            size_t batch_size, const struct example **scratch)
+struct wanted {
+    size_t rows;  /* of the largest batch as one forest */
+    size_t alone; /* of its lines, each counted for itself */
+};
+
+/* The largest batch among `lines`, taken in the given order. */
+static struct wanted largest_batch(const struct example *const *lines, const uint32_t *order,
+                                   size_t count, size_t batch_size, const struct example **scratch)
 {
-    size_t largest = 0;
+    struct wanted largest = {0};
 
     for (size_t first = 0; first < count; first += batch_size) {
         const size_t length = smaller(batch_size, count - first);
+        struct wanted batch = {0};
 
-        for (size_t i = 0; i < length; i++)
+        for (size_t i = 0; i < length; i++) {
             scratch[i] = lines[order ? order[first + i] : first + i];
-        largest = larger(largest, packing_count_rows(scratch, length));
+            batch.alone += packing_line_rows(scratch[i]);
+        }
+        batch.rows = packing_count_rows(scratch, length);
+        if (batch.rows > largest.rows)
+            largest = batch;
     }
     return largest;
 }
 
 /* What one batch may need: the first epoch's largest and an eighth more for the orders to come. A
  * later batch that is still larger is cut in two, to the same sums. */
-static bool wanted_tokens(const struct train_job *job, const struct inputs *inputs,
-                          size_t *ret_tokens, struct error *err)
+static bool find_wanted(const struct train_job *job, const struct inputs *inputs,
+                        struct wanted *ret_wanted, struct error *err)
 {
     const size_t batch_size = job->hyper.batch_size;
     struct shuffle shuffle = inputs->shuffle;
@@ -48,10 +58,13 @@ static bool wanted_tokens(const struct train_job *job, const struct inputs *inpu
         goto out;
     }
     shuffle_permutation(&shuffle, inputs->train_count, order);
-    size_t tokens = largest_batch(inputs->train, order, inputs->train_count, batch_size, scratch);
-    tokens += tokens / 8;
-    *ret_tokens =
-        larger(tokens, largest_batch(inputs->held, NULL, inputs->held_count, batch_size, scratch));
+    struct wanted wanted =
+        largest_batch(inputs->train, order, inputs->train_count, batch_size, scratch);
+    wanted.rows += wanted.rows / 8;
+    wanted.alone += wanted.alone / 8;
+    const struct wanted held =
+        largest_batch(inputs->held, NULL, inputs->held_count, batch_size, scratch);
+    *ret_wanted = held.rows > wanted.rows ? held : wanted;
     ok = true;
 out:
     free(order);
@@ -164,6 +177,39 @@ static bool within(const struct planner *planner, size_t tokens, struct budget *
     return true;
 }
 
+/* Rows for a run that starts: what the job says, or the plan's own choice. */
+static bool choose_tokens(const struct planner *planner, struct budget *ret_budget,
+                          struct error *err)
+{
+    const size_t limit = planner->job->batch_token_limit;
+    const size_t piece = larger(BUDGET_TOKENS_PIECE, planner->longest);
+    struct wanted wanted;
+
+    if (!find_wanted(planner->job, planner->inputs, &wanted, err))
+        return false;
+    const size_t most = smaller(wanted.rows, limit > 0 ? limit : BUDGET_TOKENS_MAX);
+    if (!most_tokens(planner, larger(most, planner->longest),
+                     limit > 0 ? SIZE_MAX : BUDGET_ACTIVATIONS_AIM, ret_budget, err))
+        return false;
+    const size_t rows = ret_budget->sizes.max_tokens;
+    const bool shares_much = wanted.alone / 3 > wanted.rows / 2;
+
+    return limit > 0 || shares_much || rows >= wanted.rows || rows <= piece ||
+           plan(planner, piece, 0, ret_budget, err);
+}
+
+/* As an earlier part of the run had them: layers computed again give the same bits, batches cut in
+ * another way do not. */
+static bool keep_tokens(const struct planner *planner, size_t tokens, struct budget *ret_budget,
+                        struct error *err)
+{
+    bool fitting;
+
+    tokens = larger(tokens, planner->longest);
+    return within(planner, tokens, ret_budget, &fitting, err) &&
+           (fitting || most_tokens(planner, tokens, SIZE_MAX, ret_budget, err));
+}
+
 bool budget_choose(const struct train_job *job, const struct inputs *inputs,
                    uint64_t device_free_bytes, size_t batch_tokens, struct budget *ret_budget,
                    struct error *err)
@@ -178,21 +224,11 @@ bool budget_choose(const struct train_job *job, const struct inputs *inputs,
             job->memory_limit_bytes > 0 ? smaller(job->memory_limit_bytes, free_bytes) : free_bytes,
         .longest = larger(inputs->longest_rows, 1),
     };
-    const bool told = batch_tokens > 0 || job->batch_token_limit > 0;
-    const size_t aim = told ? SIZE_MAX : BUDGET_ACTIVATIONS_AIM;
-    size_t tokens = batch_tokens;
-    bool fitting = false;
+    bool fitting;
 
-    if (tokens == 0) {
-        if (!wanted_tokens(job, inputs, &tokens, err))
-            return false;
-        tokens = smaller(tokens, told ? job->batch_token_limit : BUDGET_TOKENS_MAX);
-    }
-    tokens = larger(tokens, planner.longest);
-    if (batch_tokens > 0 && !within(&planner, tokens, ret_budget, &fitting, err))
-        return false; /* layers computed again give the same bits, batches cut otherwise do not */
-    if (!fitting && (!most_tokens(&planner, tokens, aim, ret_budget, err) ||
-                     !within(&planner, ret_budget->sizes.max_tokens, ret_budget, &fitting, err)))
+    if (!(batch_tokens > 0 ? keep_tokens(&planner, batch_tokens, ret_budget, err)
+                           : choose_tokens(&planner, ret_budget, err)) ||
+        !within(&planner, ret_budget->sizes.max_tokens, ret_budget, &fitting, err))
         return false;
     return fitting ||
            error_set(err, ERR_NO_MEMORY,

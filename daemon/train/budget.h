@@ -2,10 +2,10 @@
  * budget: how many tokens a micro-batch has and what its layers keep, decided by memory.
  *
  * Purpose    Adds up what the job needs before anything is taken. A whole batch at once shares all
- *            of its equal beginnings, but past some thousand rows nothing gets faster; so rows are
- *            bounded by a fixed share of memory. Where the device has less than that, there are
- *            fewer rows, down to those of the longest line; then some layers, at last all but one,
- *            are computed again in backward.
+ *            of its equal beginnings, so rows are bounded by a fixed share of memory; a batch that
+ *            must be cut and shares little is cut smaller, which is as fast. Where the device has
+ *            less, there are fewer rows, down to those of the longest line; then some layers, at
+ *            last all but one, are computed again in backward.
  * Ownership  Plain values.
  * Threads    The worker's.
  * Failure    ERR_NO_MEMORY with the bytes needed and available.
@@ -16,8 +16,9 @@
 #include "daemon/train/inputs.h"
 #include "daemon/train/packing.h"
 
-#define BUDGET_TOKENS_MAX 4096                     /* more rows at once are not faster */
-#define BUDGET_ACTIVATIONS_AIM ((size_t)720 << 20) /* of a plan's own choice, in bytes */
+#define BUDGET_TOKENS_MAX 4096   /* rows of a micro-batch */
+#define BUDGET_TOKENS_PIECE 1024 /* of one that is only a part of its batch: more is not faster */
+#define BUDGET_ACTIVATIONS_AIM ((size_t)720 << 20) /* bytes of a plan's own choice */
 #define BUDGET_OTHER_BYTES ((size_t)48 << 20) /* scratch of ops, batches, the data, the program */
 
 struct budget {

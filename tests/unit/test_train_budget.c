@@ -139,6 +139,50 @@ static void a_resumed_run_cuts_its_batches_as_before(void **state)
     assert_int_equal(less.recomputed_layers, 1);
 }
 
+/* ---- batches too large for one pass ---------------------------------------------------------- */
+
+#define MADE_LINES 640
+#define MADE_TOKENS 100 /* and one that has no row */
+
+/* Lines of which the first `shared` tokens are the same, in batches of all of them. */
+static struct budget choose_for_lines(size_t shared)
+{
+    static uint32_t ids[MADE_LINES][MADE_TOKENS + 1];
+    static struct example lines[MADE_LINES];
+    static const struct example *pointers[MADE_LINES];
+    struct train_job made_job = job;
+    struct inputs made = inputs;
+    struct budget budget;
+    struct error err = {0};
+
+    for (size_t i = 0; i < MADE_LINES; i++) {
+        for (size_t t = 0; t <= MADE_TOKENS; t++)
+            ids[i][t] = (uint32_t)(t < shared ? t : t + i);
+        lines[i] = (struct example){
+            .line = i + 1, .ids = ids[i], .id_count = MADE_TOKENS + 1, .prompt_count = 1};
+        pointers[i] = &lines[i];
+    }
+    made.train = pointers;
+    made.train_count = MADE_LINES;
+    made.held_count = 0;
+    made.longest_rows = MADE_TOKENS;
+    made_job.hyper.batch_size = MADE_LINES;
+    if (!budget_choose(&made_job, &made, 0, 0, &budget, &err))
+        fail_msg("%s", err.message);
+    return budget;
+}
+
+static void a_batch_cut_anyway_is_cut_small_unless_its_lines_share_much(void **state)
+{
+    (void)state;
+    const size_t tree = 98 + 2 * MADE_LINES; /* and an eighth more: it fits */
+
+    assert_int_equal(choose_for_lines(0).sizes.max_tokens, BUDGET_TOKENS_PIECE);
+    assert_int_equal(choose_for_lines(20).sizes.max_tokens, BUDGET_TOKENS_PIECE);
+    assert_int_equal(choose_for_lines(60).sizes.max_tokens, BUDGET_TOKENS_MAX);
+    assert_int_equal(choose_for_lines(98).sizes.max_tokens, tree + tree / 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -147,6 +191,7 @@ int main(void)
         cmocka_unit_test(what_is_free_and_what_is_allowed_both_count),
         cmocka_unit_test(a_token_limit_is_kept_but_never_below_the_longest_line),
         cmocka_unit_test(a_resumed_run_cuts_its_batches_as_before),
+        cmocka_unit_test(a_batch_cut_anyway_is_cut_small_unless_its_lines_share_much),
     };
 
     return cmocka_run_group_tests(tests, read_seventeen, release_inputs);

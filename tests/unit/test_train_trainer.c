@@ -367,6 +367,46 @@ static void less_memory_computes_layers_again_to_the_same_bytes(void **state)
     backend_close(be);
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which take their own */
+static size_t own_bytes(const char *field)
+{
+    FILE *status = fopen("/proc/self/status", "r");
+    char line[256];
+    size_t kilobytes = 0;
+
+    assert_non_null(status);
+    while (fgets(line, sizeof(line), status)) {
+        if (strncmp(line, field, strlen(field)) == 0)
+            kilobytes = strtoull(line + strlen(field) + 1, NULL, 10);
+    }
+    (void)fclose(status);
+    assert_true(kilobytes > 0);
+    return kilobytes * 1024;
+}
+
+/* The device's share is compared to the byte elsewhere (test_model_model); this is all of it. */
+static void a_run_takes_no_more_memory_than_it_planned(void **state)
+{
+    (void)state;
+    struct backend *be = training_backend(BACKEND_CPU);
+    FILE *forget = fopen("/proc/self/clear_refs", "w");
+
+    assert_non_null(forget);
+    assert_true(fputs("5", forget) >= 0); /* the peak starts from here */
+    assert_int_equal(fclose(forget), 0);
+    const size_t before = own_bytes("VmRSS");
+    training_init(&first, MAIN, SEVENTEEN);
+    first.job.hyper.max_len = 512;
+    first.job.hyper.n_epochs = 1;
+    training_run(&first, be);
+    const size_t taken = own_bytes("VmHWM") - before;
+    if (taken > first.plan.total_bytes)
+        fail_msg("%zu bytes taken, %zu planned", taken, first.plan.total_bytes);
+    training_release(&first);
+    backend_close(be);
+}
+#endif
+
 static void too_little_memory_is_refused_in_bytes(void **state)
 {
     (void)state;
@@ -531,6 +571,9 @@ int main(void)
         cmocka_unit_test(the_small_quantised_run_is_the_recorded_one_on_both_backends),
         cmocka_unit_test(batches_cut_in_four_give_the_same_run),
         cmocka_unit_test(less_memory_computes_layers_again_to_the_same_bytes),
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        cmocka_unit_test(a_run_takes_no_more_memory_than_it_planned),
+#endif
         cmocka_unit_test(too_little_memory_is_refused_in_bytes),
         cmocka_unit_test(one_example_makes_three_steps_without_validation),
         cmocka_unit_test(a_single_step_has_no_warm_up_and_says_so),
