@@ -36,7 +36,7 @@ program() { # NAME PATH
 }
 
 for build in fast asan race; do
-    for test in faults standin ops; do
+    for test in standin cublas reports faults ops; do
         program "test_$test, $build" "$out/standin-$build/test_$test"
     done
 done

@@ -26,7 +26,7 @@ rooms() {
     local room allowed
     while IFS=$'\t' read -r room allowed; do
         [[ $room == \#* ]] && continue
-        sources "$room*" | grep -E '\.(c|h|cc)$' | xargs -r grep -nE '^#include "' |
+        sources "$room*" | grep -E '\.(c|h|cc|cu)$' | xargs -r grep -nE '^#include "' |
             grep -vE "#include \"($allowed)" | sed "s|^|$room may not: |"
     done <tests/lint/rooms.txt
 }
@@ -34,13 +34,13 @@ banned() { # in the product; a test may start programs and read numbers as it li
     local name instead
     while IFS=$'\t' read -r name instead; do
         [[ $name == \#* ]] && continue
-        sources '*.c' '*.h' '*.cc' | grep -v '^tests/' | xargs grep -nE "(^|[^a-zA-Z0-9_>.\"-])$name\(" | grep -v '^\S*: \*' |
+        sources '*.c' '*.h' '*.cc' '*.cu' | grep -v '^tests/' | xargs grep -nE "(^|[^a-zA-Z0-9_>.\"-])$name\(" | grep -v '^\S*: \*' |
             sed "s|\$|    (use $instead)|"
     done <tests/lint/banned.txt
 }
-line_comments() { sources '*.c' '*.h' | xargs grep -nE '(^|[ ;{}])//' | grep -vE '"[^"]*//[^"]*"'; }
-long_files() { sources '*.c' '*.h' '*.cc' | xargs wc -l | awk '$2 != "total" && $1 > 600 { print $2 ": " $1 " lines" }'; }
-todo() { sources '*.c' '*.h' '*.cc' '*.sh' Makefile | grep -v '^tests/lint/' | xargs grep -nE 'TODO|FIXME' | grep -v '#[0-9]'; }
+line_comments() { sources '*.c' '*.h' '*.cu' | xargs grep -nE '(^|[ ;{}])//' | grep -vE '"[^"]*//[^"]*"'; }
+long_files() { sources '*.c' '*.h' '*.cc' '*.cu' | xargs wc -l | awk '$2 != "total" && $1 > 600 { print $2 ": " $1 " lines" }'; }
+todo() { sources '*.c' '*.h' '*.cc' '*.cu' '*.sh' Makefile | grep -v '^tests/lint/' | xargs grep -nE 'TODO|FIXME' | grep -v '#[0-9]'; }
 top_level() {
     git ls-files -co --exclude-standard | cut -d/ -f1 | sort -u |
         grep -vxE 'Makefile|daemon|kernels|api|store|systemd|tests|client|README.md|LICENSE|\..*'
@@ -53,7 +53,7 @@ header_manuals() {
     done
 }
 functions() { # longer than 70 lines or with more than 6 parameters, kernels excepted for the latter
-    sources 'daemon/*.c' 'store/*.c' 'api/*.c' 'client/*.c' 'kernels/*.c' | xargs awk '
+    sources 'daemon/*.c' 'store/*.c' 'api/*.c' 'client/*.c' 'kernels/*.c' 'kernels/*.cu' | xargs awk '
         FNR == 1 { start = 0 }
         /^[a-z].*[^;]$/ && !/^(struct|enum|static const|typedef|union|extern)[^(]*$/ { head = FNR }
         /^{/ { start = FNR }
@@ -70,7 +70,7 @@ check "the top level is the agreed one" "$(top_level)"
 check "every header is a manual" "$(header_manuals)"
 
 if command -v clang-format >/dev/null; then
-    check "format" "$(sources '*.c' '*.h' '*.cc' | xargs clang-format --dry-run -Werror 2>&1 | grep 'error:')"
+    check "format" "$(sources '*.c' '*.h' '*.cc' '*.cu' | xargs clang-format --dry-run -Werror 2>&1 | grep 'error:')"
 else
     skip "format" "clang-format is not installed"
 fi
