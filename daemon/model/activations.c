@@ -58,6 +58,8 @@ static void place_batch(struct activations *a, struct cursor *c, const struct ge
     if (g->engram_site_count == 0)
         return;
     a->engram_index = take(c, N, engram_table_count(g), sizeof *a->engram_index);
+    a->engram_distinct = take(c, N, engram_table_count(g), sizeof *a->engram_distinct);
+    a->engram_row = take(c, N, 1, sizeof *a->engram_row);
     for (size_t site = 0; site < g->engram_site_count; site++) {
         a->engram_key[site] = take_floats(c, N, g->d_model);
         a->engram_value[site] = take_floats(c, N, g->d_model);

@@ -55,10 +55,12 @@ struct activations {
     size_t size_bytes;
 
     uint32_t *tokens, *target_label;
-    int32_t *parent, *depth, *run, *end, *target_row, *engram_index;
+    int32_t *parent, *depth, *run, *end, *target_row;
+    int32_t *engram_index, *engram_distinct; /* [N, tables] slots; the different rows among them */
+    uint32_t *engram_row;                    /* [N] each token's of engram_distinct */
     float *target_weight, *loss, *hit;
 
-    float *engram_rows, *engram_raw; /* [D] of the site at work: gathered rows, value before taps */
+    float *engram_rows, *engram_raw; /* [D] of the site at work: gathered rows, their product */
     float *engram_key[GEOMETRY_MAX_SITES], *engram_value[GEOMETRY_MAX_SITES]; /* [D] */
 
     float *x;                              /* [D] embedded tokens */

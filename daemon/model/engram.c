@@ -2,6 +2,8 @@
 
 #include "daemon/model/layer.h"
 
+#include <string.h>
+
 #define HASH_SEED 0x9E3779B9u
 #define HASH_PRIME 0x01000193u
 
@@ -59,38 +61,80 @@ void engram_indices(const struct geometry *geometry, const struct batch *batch,
                         &ret_indices[n * tables + i * geometry->engram_heads]);
 }
 
+size_t engram_seen_count(size_t count)
+{
+    size_t size = 1;
+
+    while (size < 2 * count) /* at most half full */
+        size *= 2;
+    return size;
+}
+
+static uint32_t hash_row(const int32_t *row, size_t tables)
+{
+    uint32_t hash = HASH_SEED;
+
+    for (size_t i = 0; i < tables; i++)
+        hash = (hash ^ (uint32_t)row[i]) * HASH_PRIME;
+    return hash ^ hash >> 15;
+}
+
+size_t engram_distinct(const int32_t *indices, size_t count, size_t tables, uint32_t *seen,
+                       int32_t *ret_distinct, uint32_t *ret_row)
+{
+    const size_t mask = engram_seen_count(count) - 1, row_size = tables * sizeof *indices;
+    size_t distinct = 0;
+
+    memset(seen, 0, (mask + 1) * sizeof *seen); /* 0: nobody; else the row's number and 1 */
+    for (size_t n = 0; n < count; n++) {
+        const int32_t *row = &indices[n * tables];
+        size_t at = hash_row(row, tables) & mask;
+
+        while (seen[at] && memcmp(&ret_distinct[(seen[at] - 1) * tables], row, row_size) != 0)
+            at = (at + 1) & mask;
+        if (!seen[at]) {
+            memcpy(&ret_distinct[distinct * tables], row, row_size);
+            seen[at] = (uint32_t)++distinct;
+        }
+        ret_row[n] = seen[at] - 1;
+    }
+    return distinct;
+}
+
 /* [M,K] [K,N] of dense arrays. */
 static struct matmul product(size_t M, size_t N, size_t K)
 {
     return (struct matmul){.M = M, .N = N, .K = K, .lda = K, .ldb = N, .ldc = N, .alpha = 1};
 }
 
-/* rows = round(table[index]) and raw = rows W_value, what key and value are made from. */
-static void gather(const struct weights *weights, struct activations *a, size_t site, size_t N)
+/* y [count, D] = round(table[index]) */
+static void gather(const struct weights *weights, struct backend *be, size_t site, float *y,
+                   const int32_t *index, size_t count)
 {
     const struct geometry *g = &weights->geometry;
-    const struct engram_weights *w = &weights->engrams[site];
-    const struct matmul projection = product(N, g->d_model, g->d_model);
 
-    backend_gather_forward(a->backend, a->engram_rows, &w->table, a->engram_index, N,
+    backend_gather_forward(be, y, &weights->engrams[site].table, index, count,
                            engram_table_count(g), g->engram_slots, g->engram_sub,
                            layer_rounding(weights));
-    backend_matmul(a->backend, a->engram_raw, a->engram_rows, w->value, &projection);
 }
 
 void engram_forward(const struct weights *weights, struct activations *activations, size_t site,
-                    const struct tree *tree)
+                    const struct tree *tree, size_t distinct_count)
 {
-    const struct geometry *g = &weights->geometry;
     const struct engram_weights *w = &weights->engrams[site];
-    const size_t N = tree->token_count, D = g->d_model;
-    const struct matmul projection = product(N, D, D);
+    struct backend *be = activations->backend;
+    const size_t N = tree->token_count, D = weights->geometry.d_model;
+    const struct matmul projection = product(distinct_count, D, D);
+    float *rows = activations->engram_rows, *projected = activations->engram_raw;
 
-    gather(weights, activations, site, N);
-    backend_matmul(activations->backend, activations->engram_key[site], activations->engram_rows,
-                   w->key, &projection);
-    backend_taps_forward(activations->backend, activations->engram_value[site],
-                         activations->engram_raw, w->taps, tree, D, ENGRAM_TAPS, longest_order(g));
+    gather(weights, be, site, rows, activations->engram_distinct, distinct_count);
+    backend_matmul(be, projected, rows, w->key, &projection);
+    backend_embed_forward(be, activations->engram_key[site], projected, activations->engram_row, 1,
+                          N, D);
+    backend_matmul(be, projected, rows, w->value, &projection);
+    backend_embed_forward(be, rows, projected, activations->engram_row, 1, N, D);
+    backend_taps_forward(be, activations->engram_value[site], rows, w->taps, tree, D, ENGRAM_TAPS,
+                         longest_order(&weights->geometry));
 }
 
 void engram_backward(const struct weights *weights, struct activations *activations, size_t site,
@@ -102,13 +146,15 @@ void engram_backward(const struct weights *weights, struct activations *activati
     struct backward *b = &activations->backward;
     const size_t N = tree->token_count, D = g->d_model;
     struct matmul of_weight = product(D, D, N), of_rows = product(N, D, D);
+    const struct matmul projection = product(N, D, D);
 
     of_weight.transpose_a = true; /* dW += X^T dY */
     of_weight.lda = D;
     of_weight.beta = 1;
     of_rows.transpose_b = true; /* dX = dY W^T */
 
-    gather(weights, activations, site, N);
+    gather(weights, be, site, activations->engram_rows, activations->engram_index, N);
+    backend_matmul(be, activations->engram_raw, activations->engram_rows, w->value, &projection);
     backend_taps_backward(be, b->draw, gradients->taps, b->dvalue, activations->engram_raw, w->taps,
                           tree, D, ENGRAM_TAPS, longest_order(g));
     backend_matmul(be, gradients->key, activations->engram_rows, b->dkey, &of_weight);

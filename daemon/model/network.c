@@ -15,8 +15,9 @@ struct network {
     const struct lora *lora;
     struct network_limits limits;
     struct activations activations;
-    int32_t *engram_index; /* host: [max_tokens, tables] */
-    float *loss, *hit;     /* host: [max_targets] */
+    int32_t *engram_index, *engram_distinct; /* host: [max_tokens, tables] */
+    uint32_t *engram_row, *engram_seen;      /* host: [max_tokens], scratch */
+    float *loss, *hit;                       /* host: [max_targets] */
     network_probe_fn *probe;
     void *probe_context;
 };
@@ -40,6 +41,21 @@ size_t network_device_bytes(const struct geometry *geometry, size_t lora_rank,
     return activations_device_bytes(geometry, lora_rank, limits);
 }
 
+/* Of one element at least: without sites they are not read. */
+static bool new_engram_arrays(struct network *network, const struct geometry *g, struct error *err)
+{
+    const size_t tokens = network->limits.max_tokens, slots = tokens * engram_table_count(g) + 1;
+
+    network->engram_index = calloc(slots, sizeof *network->engram_index);
+    network->engram_distinct = calloc(slots, sizeof *network->engram_distinct);
+    network->engram_row = calloc(tokens, sizeof *network->engram_row);
+    network->engram_seen = calloc(engram_seen_count(tokens), sizeof *network->engram_seen);
+    if (!network->engram_index || !network->engram_distinct || !network->engram_row ||
+        !network->engram_seen)
+        return error_set(err, ERR_NO_MEMORY, "no memory for the n-grams of %zu tokens", tokens);
+    return true;
+}
+
 bool network_new(struct weights *weights, const struct lora *lora,
                  const struct network_limits *limits, struct network **ret_network,
                  struct error *err)
@@ -58,11 +74,13 @@ bool network_new(struct weights *weights, const struct lora *lora,
         network_free(network);
         return false;
     }
-    network->engram_index =
-        calloc(limits->max_tokens * engram_table_count(g) + 1, sizeof *network->engram_index);
+    if (!new_engram_arrays(network, g, err)) {
+        network_free(network);
+        return false;
+    }
     network->loss = calloc(targets, sizeof *network->loss);
     network->hit = calloc(targets, sizeof *network->hit);
-    if (!network->engram_index || !network->loss || !network->hit) {
+    if (!network->loss || !network->hit) {
         network_free(network);
         return error_set(err, ERR_NO_MEMORY, "no memory for the host's side of %zu tokens",
                          limits->max_tokens);
@@ -77,6 +95,9 @@ void network_free(struct network *network)
         return;
     activations_release(&network->activations);
     free(network->engram_index);
+    free(network->engram_distinct);
+    free(network->engram_row);
+    free(network->engram_seen);
     free(network->loss);
     free(network->hit);
     free(network);
@@ -156,18 +177,23 @@ static void upload_batch(struct run *run)
 static void forward_engrams(struct run *run)
 {
     const struct geometry *g = &run->weights->geometry;
-    const size_t tables = engram_table_count(g);
-    int32_t *index = run->network->engram_index;
+    const size_t tables = engram_table_count(g), N = run->batch->token_count;
+    const size_t row_size = tables * sizeof(int32_t);
+    struct network *network = run->network;
+    struct backend *be = run->weights->backend;
 
     if (g->engram_site_count == 0)
         return;
-    engram_indices(g, run->batch, index);
-    backend_upload(run->weights->backend, run->a->engram_index, index,
-                   run->batch->token_count * tables * sizeof *index);
+    engram_indices(g, run->batch, network->engram_index);
+    const size_t distinct = engram_distinct(network->engram_index, N, tables, network->engram_seen,
+                                            network->engram_distinct, network->engram_row);
+    backend_upload(be, run->a->engram_index, network->engram_index, N * row_size);
+    backend_upload(be, run->a->engram_distinct, network->engram_distinct, distinct * row_size);
+    backend_upload(be, run->a->engram_row, network->engram_row, N * sizeof(uint32_t));
     for (size_t site = 0; site < g->engram_site_count; site++) {
         char name[32];
 
-        engram_forward(run->weights, run->a, site, &run->tree);
+        engram_forward(run->weights, run->a, site, &run->tree, distinct);
         (void)snprintf(name, sizeof name, "engrams_%zu.k", site); /* short by nature */
         show(run, name, run->a->engram_key[site], g->d_model);
         (void)snprintf(name, sizeof name, "engrams_%zu.v", site);

@@ -303,6 +303,39 @@ static void keys_and_values_of_every_engram_are_the_recorded_ones(void **state)
     on_every_backend(check_engrams);
 }
 
+static void equal_rows_of_slots_are_worked_on_once(void **state)
+{
+    (void)state;
+    /* Two tables; a row comes again after others, rows differ in one slot alone, -1 is a slot. */
+    static const int32_t indices[][2] = {{5, 7}, {5, 8}, {5, 7}, {-1, -1}, {6, 7}, {5, 8}, {-1, 7}};
+    static const uint32_t wanted_row[] = {0, 1, 0, 2, 3, 1, 4};
+    static const size_t wanted_first[] = {0, 1, 3, 4, 6};
+    int32_t distinct[COUNT_OF(indices)][2];
+    uint32_t row[COUNT_OF(indices)], *seen = calloc(engram_seen_count(7), sizeof(*seen));
+
+    assert_non_null(seen);
+    memset(seen, 0xff, engram_seen_count(7) * sizeof(*seen)); /* left by another batch */
+    assert_int_equal(engram_distinct(&indices[0][0], 7, 2, seen, &distinct[0][0], row), 5);
+    assert_memory_equal(row, wanted_row, sizeof(wanted_row));
+    for (size_t i = 0; i < COUNT_OF(wanted_first); i++)
+        assert_memory_equal(distinct[i], indices[wanted_first[i]], sizeof(distinct[i]));
+    free(seen);
+}
+
+/* Every token's row of slots for itself: what sharing equal ones must not change. */
+static void put_distinct(struct backend *be, struct activations *a, const int32_t *indices,
+                         size_t N, size_t tables)
+{
+    uint32_t *row = calloc(N, sizeof(*row));
+
+    assert_non_null(row);
+    for (size_t n = 0; n < N; n++)
+        row[n] = (uint32_t)n;
+    backend_upload(be, a->engram_distinct, indices, N * tables * sizeof(int32_t));
+    backend_upload(be, a->engram_row, row, N * sizeof(*row));
+    free(row);
+}
+
 /* The device side of a batch, as network_run puts it there. */
 static struct tree put_batch(struct backend *be, struct activations *a, const struct forest *forest,
                              const struct geometry *g)
@@ -319,6 +352,7 @@ static struct tree put_batch(struct backend *be, struct activations *a, const st
     backend_upload(be, a->end, batch->end, N * sizeof(int32_t));
     engram_indices(g, batch, indices);
     backend_upload(be, a->engram_index, indices, N * engram_table_count(g) * sizeof(int32_t));
+    put_distinct(be, a, indices, N, engram_table_count(g));
     free(indices);
     return (struct tree){N, a->parent, a->depth, a->run, a->end};
 }
@@ -343,7 +377,7 @@ static void check_each_layer(struct bench *bench)
         size_t count;
 
         if (site >= 0) {
-            engram_forward(bench->weights, a, (size_t)site, &tree);
+            engram_forward(bench->weights, a, (size_t)site, &tree, tree.token_count);
             layer.key = a->engram_key[site];
             layer.value = a->engram_value[site];
         }
@@ -500,6 +534,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(n_grams_hash_to_the_recorded_slots),
         cmocka_unit_test(keys_and_values_of_every_engram_are_the_recorded_ones),
+        cmocka_unit_test(equal_rows_of_slots_are_worked_on_once),
         cmocka_unit_test(the_first_layer_is_right_op_by_op),
         cmocka_unit_test(each_layer_makes_the_recorded_output_of_its_recorded_input),
         cmocka_unit_test(the_whole_forward_pass_ends_in_the_recorded_logits_and_loss),
