@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-/* ---- cases ------------------------------------------------------------------------------------ */
+/* ---- cases ----------------------------------------------------------------------------------- */
 
 typedef int32_t parent_fn(int32_t n, uint64_t *random);
 
@@ -24,6 +24,13 @@ static int32_t three_lines(int32_t n, uint64_t *random)
 {
     (void)random;
     return n == 70 || n == 129 ? -1 : n - 1;
+}
+
+/* Panels of six heads hold 16 tokens: the last token of one is the first of a line. */
+static int32_t a_line_behind_111_tokens(int32_t n, uint64_t *random)
+{
+    (void)random;
+    return n == 111 ? -1 : n - 1;
 }
 
 static int32_t two_trunks_with_branches(int32_t n, uint64_t *random)
@@ -64,6 +71,7 @@ static const struct problem {
     {"a tile and one", chain, 65, 2, 1, 3, 5, 0},
     {"the real heads", chain, 200, 12, 2, 48, 64, 1024},
     {"lines of the real heads", three_lines, 300, 12, 2, 48, 64, 1024},
+    {"a line begins with a panel's last token", a_line_behind_111_tokens, 150, 6, 1, 4, 4, 0},
     {"a branching tree of the real heads", two_trunks_with_branches, 330, 12, 2, 48, 64, 1024},
     {"a window of one", three_lines, 200, 3, 3, 8, 7, 1},
     {"a window below a chunk", chain, 300, 4, 2, 5, 16, 7},
@@ -233,7 +241,7 @@ static void must_be_same_bits(const char *what, const struct problem *p, const s
     }
 }
 
-/* ---- against ref ------------------------------------------------------------------------------ */
+/* ---- against ref ----------------------------------------------------------------------------- */
 
 static void must_be_close(const char *level, const struct problem *p, const struct outputs *a,
                           const struct outputs *b)
@@ -277,7 +285,7 @@ static void every_level_agrees_with_ref_across_tiles_and_branches(void **state)
     each_level(level_agrees_with_ref);
 }
 
-/* ---- the same bits ---------------------------------------------------------------------------- */
+/* ---- the same bits --------------------------------------------------------------------------- */
 
 static void threads_do_not_matter(const char *level)
 {
@@ -345,7 +353,7 @@ static void what_is_not_seen_does_not_change_a_bit(void **state)
     each_level(other_lines_do_not_matter);
 }
 
-/* ---- hard numbers ----------------------------------------------------------------------------- */
+/* ---- hard numbers ---------------------------------------------------------------------------- */
 
 /* Scores of hundreds that rise and fall along a line: each tile may bring a new largest one. */
 static void scores_may_be_large(const char *level)

@@ -28,6 +28,8 @@
 #include <assert.h>
 #include <float.h>
 
+static_assert(TILE_ROWS <= TILE_WIDTH, "the rows of a block have a factor each in one vector");
+
 struct forward_call {
     struct panel_plan plan;
     float *o, *lse;
@@ -38,8 +40,9 @@ struct forward_call {
 
 struct forward_part {
     struct panel panel;
-    float *q, *o;     /* [rows,C], [rows,v_width] */
-    float *top, *sum; /* [rows] largest score so far; [rows,LANES] sums of exp(score - top) */
+    float *q, *o; /* [rows,C], [rows,v_width] */
+    float *top;   /* [rows / TILE_ROWS,TILE_WIDTH] largest score so far, a vector a block */
+    float *sum;   /* [rows,LANES] sums of exp(score - top) */
 };
 
 static size_t place_part(struct forward_part *part, const struct panel_plan *plan, float *start)
@@ -49,74 +52,78 @@ static size_t place_part(struct forward_part *part, const struct panel_plan *pla
     panel_place(&part->panel, plan, &space);
     part->q = panel_take(&space, plan->row_count * plan->shape->qk_size);
     part->o = panel_take(&space, plan->row_count * plan->v_width);
-    part->top = panel_take(&space, plan->row_count);
+    part->top = panel_take(&space, plan->row_count / TILE_ROWS * TILE_WIDTH);
     part->sum = panel_take(&space, plan->row_count * LANES);
     return space.used;
 }
 
-/* Scores where the mask is 0 become the least number, which is no maximum. */
-static void hide(float *restrict s, const int32_t *restrict mask, size_t chunks)
+static float *top_of(const struct forward_part *part, size_t row)
 {
-    for (size_t k = 0; k < chunks * TILE_CHUNK; k++)
-        s[k] = mask[k] ? s[k] : -FLT_MAX;
+    return &part->top[row / TILE_ROWS * TILE_WIDTH + row % TILE_ROWS];
 }
 
-/* Largest of each of the TILE_ROWS rows and of top. */
-static void raise_tops(float *top, const float *s, size_t chunks)
+/* The largest, lane by lane, of a row's scores that the mask shows (NULL: of all). */
+static inline tile_vector largest(const float *s, const int32_t *mask, size_t chunks)
 {
-    float lane[TILE_ROWS][LANES];
+    const tile_bits least = (tile_bits)((tile_vector){0} - FLT_MAX);
+    tile_vector so_far = (tile_vector)least;
+
+    for (size_t k = 0; k < chunks * TILE_CHUNK; k += TILE_WIDTH) {
+        tile_vector x = tile_load(&s[k]);
+        if (mask) {
+            const tile_bits shown = tile_load_bits(&mask[k]);
+            x = (tile_vector)(((tile_bits)x & shown) | (least & ~shown));
+        }
+        so_far = tile_max(x, so_far);
+    }
+    return so_far;
+}
+
+/* s becomes exp(s - top), 0 where a mask is given and hides it; sum [LANES] is multiplied by shrink
+ * and gets its lanes. */
+static inline void soften(float *s, float *sum, const int32_t *mask, float top, float shrink,
+                          size_t chunks)
+{
+    tile_vector lane[LANES / TILE_WIDTH];
+
+    for (size_t j = 0; j < LANES / TILE_WIDTH; j++)
+        lane[j] = tile_load(&sum[j * TILE_WIDTH]) * shrink;
+    for (size_t k = 0; k < chunks * TILE_CHUNK; k += TILE_CHUNK)
+        for (size_t j = 0; j < LANES / TILE_WIDTH; j++) {
+            const size_t at = k + j * TILE_WIDTH;
+            tile_vector p = panel_exp(tile_load(&s[at]) - top);
+            if (mask)
+                p = tile_masked(p, tile_load_bits(&mask[at]));
+            tile_store(&s[at], p);
+            lane[j] += p;
+        }
+    for (size_t j = 0; j < LANES / TILE_WIDTH; j++)
+        tile_store(&sum[j * TILE_WIDTH], lane[j]);
+}
+
+/* TILE_ROWS rows of scores become weights; shrink is for what was summed before. */
+static void rows_soften(struct forward_part *part, float *s, float shrink[TILE_WIDTH], size_t row,
+                        struct panel_range see)
+{
+    const size_t chunks = (size_t)(see.end - see.begin), first = see.begin * (size_t)TILE_CHUNK;
+    float *top = top_of(part, row), *sum = &part->sum[row * LANES];
+    const int32_t *mask[TILE_ROWS];
+
+    tile_vector lanes[TILE_ROWS];
 
     for (size_t m = 0; m < TILE_ROWS; m++) {
-        for (size_t k = 0; k < LANES; k++)
-            lane[m][k] = s[m * PANEL_KEYS + k];
-        for (size_t chunk = 1; chunk < chunks; chunk++)
-            for (size_t k = 0; k < LANES; k++) {
-                float x = s[m * PANEL_KEYS + chunk * TILE_CHUNK + k];
-                lane[m][k] = x > lane[m][k] ? x : lane[m][k];
-            }
+        const float *score = &s[m * PANEL_KEYS];
+        mask[m] = panel_row_mask(&part->panel, row + m) + first;
+        lanes[m] = see.whole ? largest(score, NULL, chunks) : largest(score, mask[m], chunks);
     }
-    for (size_t half = LANES / 2; half > 0; half /= 2)
-        for (size_t m = 0; m < TILE_ROWS; m++)
-            for (size_t k = 0; k < half; k++)
-                lane[m][k] = lane[m][k + half] > lane[m][k] ? lane[m][k + half] : lane[m][k];
+    const tile_vector before = tile_load(top), after = tile_max(tile_tops(lanes), before);
+    tile_store(shrink, panel_exp(before - after));
+    tile_store(top, after);
     for (size_t m = 0; m < TILE_ROWS; m++)
-        top[m] = lane[m][0] > top[m] ? lane[m][0] : top[m];
-}
-
-/* s becomes exp(s - top); sum [LANES] = shrink sum + its lanes. */
-static void soften(float *restrict s, float *restrict sum, float top, float shrink, size_t chunks)
-{
-    float lane[LANES];
-
-    for (size_t k = 0; k < LANES; k++)
-        lane[k] = shrink * sum[k];
-    for (size_t chunk = 0; chunk < chunks; chunk++)
-        for (size_t k = 0; k < LANES; k++) {
-            float p = panel_exp(s[chunk * TILE_CHUNK + k] - top);
-            s[chunk * TILE_CHUNK + k] = p;
-            lane[k] += p;
-        }
-    for (size_t k = 0; k < LANES; k++)
-        sum[k] = lane[k];
-}
-
-/* The same where only what the mask shows counts; the rest becomes 0, even if it is no number. */
-static void soften_masked(float *restrict s, float *restrict sum, const int32_t *restrict mask,
-                          float top, float shrink, size_t chunks)
-{
-    float lane[LANES];
-
-    for (size_t k = 0; k < LANES; k++)
-        lane[k] = shrink * sum[k];
-    for (size_t chunk = 0; chunk < chunks; chunk++)
-        for (size_t k = 0; k < LANES; k++) {
-            size_t at = chunk * TILE_CHUNK + k;
-            uint32_t p = vector_bits(panel_exp(s[at] - top)) & (uint32_t)mask[at];
-            s[at] = vector_from_bits(p);
-            lane[k] += s[at];
-        }
-    for (size_t k = 0; k < LANES; k++)
-        sum[k] = lane[k];
+        if (see.whole)
+            soften(&s[m * PANEL_KEYS], &sum[m * LANES], NULL, top[m], shrink[m], chunks);
+        else
+            soften(&s[m * PANEL_KEYS], &sum[m * LANES], mask[m], top[m], shrink[m], chunks);
 }
 
 /* TILE_ROWS rows from `row` on and one tile. */
@@ -128,7 +135,7 @@ static void rows_forward(struct forward_part *part, size_t row, size_t tile)
     const struct panel_range see = panel_rows_see(panel, row);
     const size_t chunks = (size_t)(see.end - see.begin), first = see.begin * (size_t)TILE_CHUNK;
     float s[TILE_ROWS * PANEL_KEYS] __attribute__((aligned(64)));
-    float shrink[TILE_ROWS], *top = &part->top[row];
+    float shrink[TILE_WIDTH] = {0};
 
     if (chunks == 0)
         return;
@@ -141,20 +148,7 @@ static void rows_forward(struct forward_part *part, size_t row, size_t tile)
                                         .c_row = PANEL_KEYS,
                                         .K = C},
                  chunks * TILE_CHUNK);
-    for (size_t m = 0; m < TILE_ROWS && !see.whole; m++)
-        hide(&s[m * PANEL_KEYS], panel_row_mask(panel, row + m) + first, chunks);
-    memcpy(shrink, top, sizeof shrink);
-    raise_tops(top, s, chunks);
-    for (size_t m = 0; m < TILE_ROWS; m++)
-        shrink[m] = panel_exp(shrink[m] - top[m]);
-    for (size_t m = 0; m < TILE_ROWS; m++) {
-        float *sum = &part->sum[(row + m) * LANES];
-        if (see.whole)
-            soften(&s[m * PANEL_KEYS], sum, top[m], shrink[m], chunks);
-        else
-            soften_masked(&s[m * PANEL_KEYS], sum, panel_row_mask(panel, row + m) + first, top[m],
-                          shrink[m], chunks);
-    }
+    rows_soften(part, s, shrink, row, see);
     tile_product(
         &part->o[row * plan->v_width],
         &(struct tile_product){.a = s,
@@ -180,7 +174,7 @@ static void write_panel(const struct forward_call *call, const struct forward_pa
             assert(total != 0); /* the largest score adds 1; NaN goes on */
             for (size_t c = 0; c < V; c++)
                 call->o[(n * H + h) * V + c] = part->o[row * plan->v_width + c] * over;
-            call->lse[n * H + h] = part->top[row] + logf(total);
+            call->lse[n * H + h] = *top_of(part, row) + vector_log(total);
         }
 }
 
@@ -200,8 +194,8 @@ static void forward_panels(void *context, size_t begin, size_t end, size_t part_
                      plan->shape->scale);
         memset(part.o, 0, rows * plan->v_width * sizeof *part.o);
         memset(part.sum, 0, rows * LANES * sizeof *part.sum);
-        for (size_t row = 0; row < rows; row++)
-            part.top[row] = -FLT_MAX;
+        for (size_t m = 0; m < rows / TILE_ROWS * TILE_WIDTH; m++)
+            part.top[m] = -FLT_MAX;
         for (size_t tile = 0; tile * PANEL_KEYS < part.panel.end; tile++)
             if (panel_look(&part.panel, tile))
                 for (size_t row = 0; row < rows; row += TILE_ROWS)

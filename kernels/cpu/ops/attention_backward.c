@@ -57,34 +57,22 @@ struct backward_part {
 /* ---- one panel and one tile --------------------------------------------------------------------
  */
 
-/* p becomes exp(p - lse); 0 where a mask is given and is 0. */
-static void weigh(float *restrict p, const int32_t *restrict mask, float lse, size_t chunks)
+/* p, given as S, becomes exp(S - lse); ds, given as dP, becomes p (dP - row). Both are 0
+ * where a mask is given and hides them. */
+static inline void weigh(float *p, float *ds, const int32_t *mask, float lse, float row,
+                         size_t chunks)
 {
-    if (!mask) {
-        for (size_t k = 0; k < chunks * TILE_CHUNK; k++)
-            p[k] = panel_exp(p[k] - lse);
-        return;
+    for (size_t k = 0; k < chunks * TILE_CHUNK; k += TILE_WIDTH) {
+        tile_vector weight = panel_exp(tile_load(&p[k]) - lse);
+        tile_vector change = weight * (tile_load(&ds[k]) - row);
+        if (mask) {
+            const tile_bits shown = tile_load_bits(&mask[k]);
+            weight = tile_masked(weight, shown);
+            change = tile_masked(change, shown);
+        }
+        tile_store(&p[k], weight);
+        tile_store(&ds[k], change);
     }
-    for (size_t k = 0; k < chunks * TILE_CHUNK; k++)
-        p[k] = vector_from_bits(vector_bits(panel_exp(p[k] - lse)) & (uint32_t)mask[k]);
-}
-
-/* ds, which comes as dP, becomes p (dP - row); 0 where a mask is given and is 0. */
-static void differ(float *restrict ds, const float *restrict p, const int32_t *restrict mask,
-                   float row, size_t chunks)
-{
-    if (!mask) {
-        for (size_t k = 0; k < chunks * TILE_CHUNK; k++)
-            ds[k] = p[k] * (ds[k] - row);
-        return;
-    }
-    for (size_t k = 0; k < chunks * TILE_CHUNK; k++)
-        ds[k] = vector_from_bits(vector_bits(p[k] * (ds[k] - row)) & (uint32_t)mask[k]);
-}
-
-static const int32_t *mask_of(const struct backward_part *part, struct panel_range see, size_t row)
-{
-    return see.whole ? NULL : panel_row_mask(&part->panel, row) + see.begin * (size_t)TILE_CHUNK;
 }
 
 /* What a block of rows does not see of the tile is 0. */
@@ -201,10 +189,13 @@ static void tile_backward(struct backward_part *part, size_t tile, float *dk, fl
         const struct panel_range see = part->range[row / TILE_ROWS];
         const size_t at = row * PANEL_KEYS + see.begin * (size_t)TILE_CHUNK;
         const size_t chunks = (size_t)(see.end - see.begin);
-        const int32_t *mask = mask_of(part, see, row);
+        const int32_t *mask = panel_row_mask(panel, row) + see.begin * (size_t)TILE_CHUNK;
+        float *p = &part->p[at], *ds = &part->ds[at];
 
-        weigh(&part->p[at], mask, part->lse[row], chunks);
-        differ(&part->ds[at], &part->p[at], mask, part->row[row], chunks);
+        if (see.whole)
+            weigh(p, ds, NULL, part->lse[row], part->row[row], chunks);
+        else
+            weigh(p, ds, mask, part->lse[row], part->row[row], chunks);
     }
     add_to_dq(part, &plan->k_rows[first * plan->c_width], plan->c_width);
     add_to_keys(part, dv, part->p, part->dout, plan->v_width);

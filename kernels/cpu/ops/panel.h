@@ -93,22 +93,22 @@ static inline const int32_t *panel_row_mask(const struct panel *panel, size_t ro
     return &panel->mask[(size_t)panel->row_token[row] * PANEL_KEYS];
 }
 
-/* exp of x <= 0 or little more, cut at -87: never 0; NaN stays NaN. A shorter vector_exp. */
-static inline float panel_exp(float x)
+/* exp of x <= 0 or little more, cut at -87: never 0, within 2 ulp and what rounding x log2(e) makes
+ * of x; NaN stays NaN. 2^n has its whole part n in the low bits of t, and 2^f is a polynomial. */
+static inline tile_vector panel_exp(tile_vector x)
 {
-    const float shift = 12582912.0f; /* see vector_exp */
-    float c = x < -87.0f ? -87.0f : x;
-    float t = c * 1.44269504088896341f + shift;
-    float n = t - shift;
-    float f = c - n * 0.693359375f + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * f + 1.3981999507e-3f;
-    p = p * f + 8.3334519073e-3f;
-    p = p * f + 4.1665795894e-2f;
-    p = p * f + 1.6666665459e-1f;
-    p = p * f + 5.0000001201e-1f;
-    p = p * f * f + f + 1.0f;
-    return p * vector_from_bits((vector_bits(t) << 23) + 0x3f800000u);
+    const float shift = 12582912.0f; /* 1.5 * 2^23, see vector_exp */
+    tile_vector c = tile_max((tile_vector){0} - 87.0f, x);
+    tile_vector t = c * 1.44269504088896341f + shift;
+    tile_vector n = t - shift;
+    tile_vector f = c * 1.44269504088896341f - n;
+    tile_vector p = f * 1.5594677550e-4f + 1.3406643905e-3f;
+    p = p * f + 9.6176929749e-3f;
+    p = p * f + 5.5503105510e-2f;
+    p = p * f + 2.4022652783e-1f;
+    p = p * f + 6.9314721497e-1f;
+    p = p * f + 1.0f;
+    return p * (tile_vector)(((tile_bits)t << 23) + 0x3f800000u);
 }
 
 #endif
