@@ -7,17 +7,19 @@
  * its maximum grows, O = O exp(old - new maximum) + P V, TILE_ROWS rows at a time, so that S and P
  * never leave the first cache.
  *
- *                  tiles of keys (tokens)           Tokens stand in preorder: i sees j when j <= i
- *                 0    64   128   192   256          and i < end[j] (and the window reaches there).
- *               +----+----+----+----+----+           Two lines share a trunk, a third is alone:
- *     panels  0 | \  |    |    |    |    |
- *     of     40 |####\    |    |    |    |           #  all visible: no mask is looked at
- *     queries   |####|\   |    |    |    |           \  some: masked pair by pair, in 16 keys and
- *           120 |####|###\|    |    |    |              TILE_ROWS rows cut to what is seen at all
- *   branch  150 |####|#   | \  |    |    |              none: skipped by the tile's largest end
- *           200 |####|#   |  ##|\   |    |              and depth
- *   root    230 |    |    |    |   \|\   |
- *               +----+----+----+----+----+
+ *                   tiles of keys
+ *                 0     64    128   192   256
+ *               +-----+-----+-----+-----+-----+      Tokens stand in preorder: i sees j when j <= i
+ *     queries 0 | \   |     |     |     |     |      and i < end[j] and the window reaches that far.
+ *               |     |     |     |     |     |
+ *            64 |#####| \   |     |     |     |      #####  all is seen: no mask is made
+ *               |     |     |     |     |     |      \      some is: masked pair by pair, and cut to
+ *    branch 128 |#####|#####| \   |     |     |             whole chunks of keys and blocks of rows
+ *               |     |     |     |     |     |      blank  nothing is: passed over, for no end in
+ *    branch 192 |#####|#####|     | \   |     |             the tile reaches the panel (or no key is
+ *               |     |     |     |     |     |             deep enough for the window)
+ *      root 256 |     |     |     |     | \   |
+ *               +-----+-----+-----+-----+-----+
  *
  * Numerics  f32; a product sums over ascending c or j in one chain, a tile is added at a time; the
  *           softmax's denominator is summed in LANES lanes. What is not visible adds an exact 0.
