@@ -9,7 +9,7 @@ bench_train=${1:?usage: tests/bench/reference.sh BENCH_TRAIN BASE LINES [STEPS [
 base=$2 lines=$3 steps=${4:-3} batch=${5:-8} max_len=${6:-1024}
 cd "$(dirname "$0")/../.."
 venv=build/venv-bench
-wanted=tests/reference/requirements.txt
+wanted=tests/bench/requirements.txt
 
 if ! [ -x "$venv/bin/python" ] || ! cmp -s "$wanted" "$venv/requirements.txt"; then
     rm -rf "$venv"
