@@ -1,8 +1,9 @@
 /*
  * vector: row loops that a compiler turns into SIMD without being allowed to reorder sums.
  *
- * Purpose    Sums run in LANES partial sums of fixed order, folded in halves: the same bits at any
- *            vector width. exp and log are short polynomials without calls or branches.
+ * Purpose    Sums run in several vectors of partial sums, so that an addition need not wait for the
+ *            one before, folded in a fixed order. exp and log are short polynomials without calls or
+ *            branches.
  * Ownership  None.
  * Threads    Any.
  * Failure    None. NaN goes through: exp, log and sums of NaN are NaN.
@@ -10,13 +11,17 @@
 #ifndef NEEDLED_VECTOR_H
 #define NEEDLED_VECTOR_H
 
+#include "kernels/cpu/ops/wide.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#define LANES 16
+#define LANES 16 /* rows or tokens that ops put side by side, whatever the width */
+#define VECTOR_SUMS 4
+#define VECTOR_STRIDE ((size_t)VECTOR_SUMS * WIDE)
 
 static_assert(LANES == 16, "vector_fold halves 16 lanes");
 
@@ -31,60 +36,76 @@ static inline float vector_fold(float *lane)
 
 static inline float vector_dot(const float *a, const float *b, size_t count)
 {
-    float lane[LANES] = {0};
+    wide sum[VECTOR_SUMS] = {{0}};
     size_t i = 0;
 
-    for (; i + LANES <= count; i += LANES)
-        for (size_t k = 0; k < LANES; k++)
-            lane[k] += a[i + k] * b[i + k];
-    for (size_t k = 0; i + k < count; k++)
-        lane[k] += a[i + k] * b[i + k];
-    return vector_fold(lane);
+    for (; i + VECTOR_STRIDE <= count; i += VECTOR_STRIDE)
+#pragma GCC unroll 4
+        for (size_t k = 0; k < VECTOR_SUMS; k++)
+            sum[k] += wide_load(&a[i + k * WIDE]) * wide_load(&b[i + k * WIDE]);
+    for (; i + WIDE <= count; i += WIDE)
+        sum[0] += wide_load(&a[i]) * wide_load(&b[i]);
+
+    float total = wide_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    for (; i < count; i++)
+        total += a[i] * b[i];
+    return total;
 }
 
 static inline float vector_sum(const float *a, size_t count)
 {
-    float lane[LANES] = {0};
+    wide sum[VECTOR_SUMS] = {{0}};
     size_t i = 0;
 
-    for (; i + LANES <= count; i += LANES)
-        for (size_t k = 0; k < LANES; k++)
-            lane[k] += a[i + k];
-    for (size_t k = 0; i + k < count; k++)
-        lane[k] += a[i + k];
-    return vector_fold(lane);
+    for (; i + VECTOR_STRIDE <= count; i += VECTOR_STRIDE)
+#pragma GCC unroll 4
+        for (size_t k = 0; k < VECTOR_SUMS; k++)
+            sum[k] += wide_load(&a[i + k * WIDE]);
+    for (; i + WIDE <= count; i += WIDE)
+        sum[0] += wide_load(&a[i]);
+
+    float total = wide_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    for (; i < count; i++)
+        total += a[i];
+    return total;
 }
 
+/* At least 0. */
 static inline float vector_max_abs(const float *a, size_t count)
 {
-    float lane[LANES] = {0};
+    wide most[VECTOR_SUMS] = {{0}};
     size_t i = 0;
 
-    for (; i + LANES <= count; i += LANES)
-        for (size_t k = 0; k < LANES; k++)
-            lane[k] = fabsf(a[i + k]) > lane[k] ? fabsf(a[i + k]) : lane[k];
-    for (size_t k = 0; i + k < count; k++)
-        lane[k] = fabsf(a[i + k]) > lane[k] ? fabsf(a[i + k]) : lane[k];
-    for (size_t k = 1; k < LANES; k++)
-        lane[0] = lane[k] > lane[0] ? lane[k] : lane[0];
-    return lane[0];
+    for (; i + VECTOR_STRIDE <= count; i += VECTOR_STRIDE)
+#pragma GCC unroll 4
+        for (size_t k = 0; k < VECTOR_SUMS; k++)
+            most[k] = wide_max(wide_abs(wide_load(&a[i + k * WIDE])), most[k]);
+    for (; i + WIDE <= count; i += WIDE)
+        most[0] = wide_max(wide_abs(wide_load(&a[i])), most[0]);
+
+    float largest = wide_largest(wide_max(wide_max(most[0], most[1]), wide_max(most[2], most[3])));
+    for (; i < count; i++)
+        largest = fabsf(a[i]) > largest ? fabsf(a[i]) : largest;
+    return largest;
 }
 
 static inline float vector_max(const float *a, size_t count)
 {
-    float lane[LANES];
+    const wide least = wide_all(-INFINITY);
+    wide most[VECTOR_SUMS] = {least, least, least, least};
     size_t i = 0;
 
-    for (size_t k = 0; k < LANES; k++)
-        lane[k] = -INFINITY;
-    for (; i + LANES <= count; i += LANES)
-        for (size_t k = 0; k < LANES; k++)
-            lane[k] = a[i + k] > lane[k] ? a[i + k] : lane[k];
-    for (size_t k = 0; i + k < count; k++)
-        lane[k] = a[i + k] > lane[k] ? a[i + k] : lane[k];
-    for (size_t k = 1; k < LANES; k++)
-        lane[0] = lane[k] > lane[0] ? lane[k] : lane[0];
-    return lane[0];
+    for (; i + VECTOR_STRIDE <= count; i += VECTOR_STRIDE)
+#pragma GCC unroll 4
+        for (size_t k = 0; k < VECTOR_SUMS; k++)
+            most[k] = wide_max(wide_load(&a[i + k * WIDE]), most[k]);
+    for (; i + WIDE <= count; i += WIDE)
+        most[0] = wide_max(wide_load(&a[i]), most[0]);
+
+    float largest = wide_largest(wide_max(wide_max(most[0], most[1]), wide_max(most[2], most[3])));
+    for (; i < count; i++)
+        largest = a[i] > largest ? a[i] : largest;
+    return largest;
 }
 
 /* y += s x */

@@ -2,16 +2,21 @@
  * wide: vectors as wide as the level's registers, for loops that hold sums in registers.
  *
  * Purpose    GCC's vector type of 16, 8 or 4 floats with its loads and stores; a part of one at the
- *            end of a row. Where a plain loop over memory is enough, vector.h is simpler.
+ *            end of a row; maxima; the sum and the largest of one. Where a plain loop over memory is
+ *            enough, vector.h is simpler.
  * Ownership  None.
  * Threads    Any.
- * Failure    None.
+ * Failure    None. A NaN goes through sums; maxima pass it over.
  */
 #ifndef NEEDLED_WIDE_H
 #define NEEDLED_WIDE_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 #if defined(__AVX512F__)
 #define WIDE 16
@@ -22,6 +27,7 @@
 #endif
 
 typedef float wide __attribute__((vector_size(WIDE * sizeof(float))));
+typedef int32_t wide_bits __attribute__((vector_size(WIDE * sizeof(float))));
 typedef float wide_anywhere
     __attribute__((vector_size(WIDE * sizeof(float)), aligned(sizeof(float)), may_alias));
 
@@ -57,15 +63,75 @@ WIDE_INLINE void wide_store_some(float *target, wide value, size_t count)
         memcpy(target, &value, count * sizeof *target);
 }
 
-WIDE_INLINE float wide_sum(wide value)
+WIDE_INLINE wide wide_all(float x)
 {
-    float lane[WIDE];
+    return x - (wide){0};
+}
 
-    wide_store(lane, value);
-    for (size_t half = WIDE / 2; half > 0; half /= 2)
-        for (size_t k = 0; k < half; k++)
-            lane[k] += lane[k + half];
-    return lane[0];
+WIDE_INLINE wide wide_abs(wide v)
+{
+    return (wide)((wide_bits)v & INT32_MAX);
+}
+
+/* Of each pair the larger; b where either is NaN. A compiler makes two instructions of the general
+ * form and many of a loop, hence the one there is for it. */
+WIDE_INLINE wide wide_max(wide a, wide b)
+{
+#if WIDE == 16
+    return (wide)_mm512_max_ps((__m512)a, (__m512)b);
+#elif WIDE == 8
+    return (wide)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(__SSE2__)
+    return (wide)_mm_max_ps((__m128)a, (__m128)b);
+#else
+    const wide_bits larger = a > b;
+    return (wide)(((wide_bits)a & larger) | ((wide_bits)b & ~larger));
+#endif
+}
+
+/* Halves onto halves, in registers. */
+#if WIDE == 16
+#define WIDE_SWAP_8(v)                                                                             \
+    __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
+#define WIDE_SWAP_4(v)                                                                             \
+    __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)
+#define WIDE_SWAP_2(v)                                                                             \
+    __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)
+#define WIDE_SWAP_1(v)                                                                             \
+    __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
+#elif WIDE == 8
+#define WIDE_SWAP_4(v) __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3)
+#define WIDE_SWAP_2(v) __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5)
+#define WIDE_SWAP_1(v) __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6)
+#else
+#define WIDE_SWAP_2(v) __builtin_shufflevector(v, v, 2, 3, 0, 1)
+#define WIDE_SWAP_1(v) __builtin_shufflevector(v, v, 1, 0, 3, 2)
+#endif
+
+WIDE_INLINE float wide_sum(wide v)
+{
+#if WIDE >= 16
+    v += WIDE_SWAP_8(v);
+#endif
+#if WIDE >= 8
+    v += WIDE_SWAP_4(v);
+#endif
+    v += WIDE_SWAP_2(v);
+    v += WIDE_SWAP_1(v);
+    return v[0];
+}
+
+WIDE_INLINE float wide_largest(wide v)
+{
+#if WIDE >= 16
+    v = wide_max(v, WIDE_SWAP_8(v));
+#endif
+#if WIDE >= 8
+    v = wide_max(v, WIDE_SWAP_4(v));
+#endif
+    v = wide_max(v, WIDE_SWAP_2(v));
+    v = wide_max(v, WIDE_SWAP_1(v));
+    return v[0];
 }
 
 #endif
