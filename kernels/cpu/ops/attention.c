@@ -9,15 +9,15 @@
  *
  *                   tiles of keys
  *                 0     64    128   192   256
- *               +-----+-----+-----+-----+-----+      Tokens stand in preorder: i sees j when j <= i
- *     queries 0 | \   |     |     |     |     |      and i < end[j] and the window reaches that far.
+ *               +-----+-----+-----+-----+-----+    Tokens stand in preorder: i sees j when j <= i
+ *     queries 0 | \   |     |     |     |     |    and i < end[j] and the window reaches that far.
  *               |     |     |     |     |     |
- *            64 |#####| \   |     |     |     |      #####  all is seen: no mask is made
- *               |     |     |     |     |     |      \      some is: masked pair by pair, and cut to
- *    branch 128 |#####|#####| \   |     |     |             whole chunks of keys and blocks of rows
- *               |     |     |     |     |     |      blank  nothing is: passed over, for no end in
- *    branch 192 |#####|#####|     | \   |     |             the tile reaches the panel (or no key is
- *               |     |     |     |     |     |             deep enough for the window)
+ *            64 |#####| \   |     |     |     |    #####  all is seen: no mask is made
+ *               |     |     |     |     |     |    \      some is: masked pair by pair, and cut to
+ *    branch 128 |#####|#####| \   |     |     |           whole chunks of keys and blocks of rows
+ *               |     |     |     |     |     |    blank  nothing is: passed over, for no end in
+ *    branch 192 |#####|#####|     | \   |     |           the tile reaches the panel (or no key is
+ *               |     |     |     |     |     |           deep enough for the window)
  *      root 256 |     |     |     |     | \   |
  *               +-----+-----+-----+-----+-----+
  *
