@@ -201,7 +201,7 @@ struct adamw {
     OP(hyper_write_forward, (float *T, const float *S, const float *h, const float *y, \
                              const float *u, size_t N, size_t lanes, size_t D), \
                             (T, S, h, y, u, N, lanes, D)) \
-    /* dS = , dy = , dh = (pre part 0); du is -dy */ \
+    /* dS = (dS may be dT), dy = , dh = (pre part 0); du is -dy */ \
     OP(hyper_write_backward, (float *dS, float *dy, float *dh, const float *dT, const float *S, \
                               const float *h, const float *y, const float *u, size_t N, \
                               size_t lanes, size_t D), (dS, dy, dh, dT, S, h, y, u, N, lanes, D)) \

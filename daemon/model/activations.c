@@ -165,7 +165,7 @@ static void place_lanes(struct activations *a, struct cursor *c, const struct ge
             a->segment[layer] = start;
         }
     }
-    a->lanes[g->layer_count] = a->backward.dlanes_in; /* read before any gradient is written */
+    a->lanes[g->layer_count] = a->backward.dlanes; /* read before any gradient is written */
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -179,8 +179,7 @@ static void place_backward(struct backward *b, struct cursor *c, const struct ge
     const size_t widest_in = D > o ? D : o;
     size_t lora_rows;
 
-    b->dlanes_out = take_floats(c, N, g->lane_count * D);
-    b->dlanes_in = take_floats(c, N, g->lane_count * D);
+    b->dlanes = take_floats(c, N, g->lane_count * D);
     b->dh = take_floats(c, N, coefficient_count(g));
     b->dout = take_floats(c, N, D);
     b->dskip = take_floats(c, N, D);

@@ -38,10 +38,10 @@ struct layer_activations {
 
 /* Gradients on their way down; one set serves all layers. "d" of what carries the name above. */
 struct backward {
-    float *dlanes_out, *dlanes_in; /* [lanes D]; swapped from layer to layer */
-    float *dh;                     /* [M] */
-    float *dout, *dskip;           /* [D] of the block's output, of the stream inside the block */
-    float *dbranch, *dnorm;        /* [D] of what a branch ends in, of what its norm reads */
+    float *dlanes;          /* [lanes D], of a layer's output, then of its input */
+    float *dh;              /* [M] */
+    float *dout, *dskip;    /* [D] of the block's output, of the stream inside the block */
+    float *dbranch, *dnorm; /* [D] of what a branch ends in, of what its norm reads */
     float *dout_in, *dheads, *dgate_proj;
     float *dq, *dk, *dv, *dq_proj, *dk_proj, *dv_proj;
     /* [D] of an engram site: key, value, value before taps; where the layer's own are spent */

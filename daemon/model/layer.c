@@ -344,8 +344,8 @@ void layer_backward(const struct layer *layer, const struct layer_activations *a
     const struct layer_gradients *wanted = gradients ? gradients : &none;
     float *du = b->dskip;
 
-    backend_hyper_write_backward(be, b->dlanes_in, b->dout, b->dh, b->dlanes_out, S, a->h, a->out,
-                                 a->u, N, lanes, D);
+    backend_hyper_write_backward(be, b->dlanes, b->dout, b->dh, b->dlanes, S, a->h, a->out, a->u, N,
+                                 lanes, D);
     backward_mlp(layer, a, b, wanted);
     backward_attention(layer, a, b, wanted);
     if (layer->index == 0 && !gradients)
@@ -358,6 +358,6 @@ void layer_backward(const struct layer *layer, const struct layer_activations *a
                                 b->dskip, a->alpha, a->u, layer->key, layer->value, N, D);
     }
     backend_add_scaled(be, du, b->dout, -1, N * D); /* y - u is written to the lanes */
-    backend_hyper_read_backward(be, b->dlanes_in, &wanted->hyper, du, b->dh, S, a->h, a->raw,
-                                a->h_r, &w->hyper, N);
+    backend_hyper_read_backward(be, b->dlanes, &wanted->hyper, du, b->dh, S, a->h, a->raw, a->h_r,
+                                &w->hyper, N);
 }

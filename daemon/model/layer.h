@@ -45,9 +45,9 @@ void layer_recall(const struct layer *layer, struct layer_activations *a, const 
 /* T once more, from S and what is always kept. */
 void layer_recall_lanes(const struct layer *layer, struct layer_activations *a, const float *S,
                         float *T);
-/* b->dlanes_in from b->dlanes_out; adds the gradients of the layer's adapter, and of its weights
+/* b->dlanes of its output becomes that of its input; adds the gradients of the layer's adapter, and of its weights
  * where `gradients` is not NULL (then b->dkey and b->dvalue are set at a site). Nothing below the
- * first layer learns without `gradients`: its dlanes_in is not made. */
+ * first layer learns without `gradients`: its own is not made. */
 void layer_backward(const struct layer *layer, const struct layer_activations *a, const float *S,
                     struct backward *b, const struct layer_gradients *gradients);
 

@@ -292,7 +292,6 @@ static void backward_layer(struct run *run, size_t l)
     struct activations *a = run->a;
     const struct layer layer = layer_at(run, l);
     const int site = geometry_engram_site(&run->weights->geometry, l);
-    float *const dlanes = a->backward.dlanes_out;
 
     recall_lanes(run, l);
     layer_recall(&layer, &a->layers[l], a->lanes[l], !run->full && l >= a->recomputed_layers);
@@ -300,8 +299,6 @@ static void backward_layer(struct run *run, size_t l)
                    run->full ? &run->full->layers[l] : NULL);
     if (run->full && site >= 0)
         engram_backward(run->weights, a, (size_t)site, &run->tree, &run->full->engrams[site]);
-    a->backward.dlanes_out = a->backward.dlanes_in;
-    a->backward.dlanes_in = dlanes;
 }
 
 /* From the gradient of the hidden state down; false when asked to stop. */
@@ -315,14 +312,14 @@ static bool backward(struct run *run)
 
     backend_rmsnorm_backward(be, b->dnorm, run->full ? run->full->final_norm : NULL, b->dbranch,
                              a->mean, run->weights->final_norm, a->final_r, N, D);
-    backend_lanes_mean_backward(be, b->dlanes_out, b->dnorm, N, g->lane_count, D);
+    backend_lanes_mean_backward(be, b->dlanes, b->dnorm, N, g->lane_count, D);
     for (size_t l = g->layer_count; l-- > 0;) {
         if (stopped(run))
             return false;
         backward_layer(run, l);
     }
     if (run->full) {
-        backend_lanes_spread_backward(be, b->dnorm, b->dlanes_out, N, g->lane_count, D);
+        backend_lanes_spread_backward(be, b->dnorm, b->dlanes, N, g->lane_count, D);
         backend_embed_backward(be, run->full->embedding, b->dnorm, a->tokens, sqrtf((float)D), N,
                                D);
     }

@@ -23,8 +23,8 @@
  * Shapes    S T dS dT [N,n,D]; u y du dy [N,D]; h dh raw [N,M], M = 2 n + n n: pre, post, res;
  *           r [N]; phi [n D,M]; bias [M]; scale [3].
  * Writes    read: u, h, raw, r are set; backward: dS and weight gradients accumulate (one f32 term
- * a token). write: T, dS, dy, dh are set, the pre part of dh to 0. T may not be S. Numerics  f32 in
- * and out; everything between f64 in ref; nx is f32 when rounded; eps 1e-6; the gradient passes the
+ * a token). write: T, dS, dy, dh are set, the pre part of dh to 0. T may not be S; dS may be dT.
+ * Numerics  f32 in and out; everything between f64 in ref; nx is f32 when rounded; eps 1e-6; the gradient passes the
  * rounding. Source    Xie et al. 2025, arXiv:2512.24880 (mHC); Sinkhorn and Knopp 1967; Needle
  * architecture.py, _ScanBody and _sinkhorn.
  */
@@ -259,6 +259,7 @@ void ref_hyper_write_backward(float *dS, float *dy, float *dh, const float *dT, 
 {
     const size_t n = lanes, M = 2 * n + n * n;
 
+    assert(n <= REF_LANES_MAX);
     for (size_t token = 0; token < N; token++) {
         const float *post = &h[token * M + n], *res = &h[token * M + 2 * n];
         const float *dT_token = &dT[token * n * D], *S_token = &S[token * n * D];
@@ -285,12 +286,18 @@ void ref_hyper_write_backward(float *dS, float *dy, float *dh, const float *dT, 
                 sum += (double)post[i] * dT_token[i * D + d];
             dy[token * D + d] = (float)sum;
         }
-        for (size_t k = 0; k < n * D; k++) {
-            double sum = 0;
+        for (size_t d = 0; d < D; d++) {
+            float column[REF_LANES_MAX] = {0}; /* read before dS, which may be dT, is written */
 
             for (size_t i = 0; i < n; i++)
-                sum += (double)res[i * n + k / D] * dT_token[i * D + k % D];
-            dS[token * n * D + k] = (float)sum;
+                column[i] = dT_token[i * D + d];
+            for (size_t j = 0; j < n; j++) {
+                double sum = 0;
+
+                for (size_t i = 0; i < n; i++)
+                    sum += (double)res[i * n + j] * column[i];
+                dS[(token * n + j) * D + d] = (float)sum;
+            }
         }
     }
 }

@@ -11,7 +11,8 @@
 #include "kernels/cpu/ops/wide.h"
 
 #define QUAD 4
-#define STRETCH 128 /* values of d: what is read twice is still in the first cache */
+#define OTHER_MAX 16 /* lanes, where they are not four */
+#define STRETCH 128  /* values of d: what is read twice is still in the first cache */
 #if defined(__AVX512F__)
 #define SUM_ROWS 4
 #else
@@ -236,6 +237,23 @@ static void quad_backward_token(const struct write_call *a, size_t token, size_t
     }
 }
 
+/* dS of a few d at once; read whole before dS, which may be dT, is written. */
+static void turn_line(float *dS, const float *dT, const float *res, size_t n, size_t D,
+                      size_t count)
+{
+    float lane[OTHER_MAX][LINE];
+
+    for (size_t i = 0; i < n; i++)
+        memcpy(lane[i], &dT[i * D], count * sizeof *dT);
+    for (size_t j = 0; j < n; j++) {
+        float *target = &dS[j * D];
+        for (size_t d = 0; d < count; d++)
+            target[d] = res[j] * lane[0][d];
+        for (size_t i = 1; i < n; i++)
+            vector_add_scaled(target, lane[i], res[i * n + j], count);
+    }
+}
+
 static void backward_token(const struct write_call *a, size_t token)
 {
     const size_t n = a->lanes, D = a->D, M = 2 * n + n * n;
@@ -255,13 +273,9 @@ static void backward_token(const struct write_call *a, size_t token)
         dy[d] = h[n] * dT[d];
     for (size_t i = 1; i < n; i++)
         vector_add_scaled(dy, &dT[i * D], h[n + i], D);
-    for (size_t j = 0; j < n; j++) {
-        float *restrict dS = &a->dS[(token * n + j) * D];
-        for (size_t d = 0; d < D; d++)
-            dS[d] = h[2 * n + j] * dT[d];
-        for (size_t i = 1; i < n; i++)
-            vector_add_scaled(dS, &dT[i * D], h[2 * n + i * n + j], D);
-    }
+    for (size_t start = 0; start < D; start += LINE)
+        turn_line(&a->dS[token * n * D + start], &dT[start], &h[2 * n], n, D,
+                  D - start < LINE ? D - start : LINE);
 }
 
 static void backward_tiles(void *context, size_t begin, size_t end, size_t part)
@@ -288,5 +302,6 @@ void cpu_hyper_write_backward(struct cpu *cpu, float *dS, float *dy, float *dh, 
     a.N = N;
     a.lanes = lanes;
     a.D = D;
+    assert(lanes <= OTHER_MAX);
     deal_tiles(cpu, backward_tiles, &a);
 }
