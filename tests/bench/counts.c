@@ -10,10 +10,49 @@ static double smaller(size_t a, size_t b)
     return (double)(a < b ? a : b);
 }
 
+static int compare_keys(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Writes a key for each row, equal for equal tokens on the last `order` places (FNV-1a), and counts
+ * the different ones; a line's start is a place like any other. */
+static size_t count_grams(const struct batch *batch, size_t order, uint64_t *keys)
+{
+    size_t different = 0;
+
+    for (size_t i = 0; i < batch->token_count; i++) {
+        int32_t at = (int32_t)i;
+
+        keys[i] = 0xcbf29ce484222325u;
+        for (size_t j = 0; j < order; j++) {
+            keys[i] = (keys[i] ^ (at >= 0 ? batch->tokens[at] : UINT32_MAX)) * 0x100000001b3u;
+            at = at >= 0 ? batch->parent[at] : -1;
+        }
+    }
+    qsort(keys, batch->token_count, sizeof(*keys), compare_keys);
+    for (size_t i = 0; i < batch->token_count; i++)
+        different += i == 0 || keys[i] != keys[i - 1];
+    return different;
+}
+
+static size_t longest_order(const struct geometry *geometry)
+{
+    size_t longest = 1;
+
+    for (size_t i = 0; i < geometry->engram_order_count; i++)
+        if (geometry->engram_orders[i] > longest)
+            longest = geometry->engram_orders[i];
+    return longest;
+}
+
 /* A batch is one tree here, whatever the trainer's memory makes of it. */
 static void count_batch(struct packing *packing, const struct example *const *lines, size_t count,
-                        size_t window, struct counts *ret_counts)
+                        const struct geometry *geometry, uint64_t *keys, struct counts *ret_counts)
 {
+    const size_t window = geometry->sliding_window;
     struct packing_totals totals;
     struct counts counts = {0};
     struct batch batch;
@@ -24,6 +63,7 @@ static void count_batch(struct packing *packing, const struct example *const *li
     counts.line_tokens = totals.token_count;
     while (packing_next(packing, &batch)) {
         counts.rows += batch.token_count;
+        counts.grams += count_grams(&batch, longest_order(geometry), keys);
         for (size_t i = 0; i < batch.token_count; i++) {
             const size_t seen = (size_t)batch.depth[i] + 1;
 
@@ -36,21 +76,23 @@ static void count_batch(struct packing *packing, const struct example *const *li
     *ret_counts = counts;
 }
 
-static bool count_steps(const struct inputs *inputs, size_t batch_size, size_t window,
-                        size_t step_max, struct counts *ret_steps, size_t *ret_step_count,
-                        struct error *err)
+static bool count_steps(const struct inputs *inputs, const struct train_job *job,
+                        const struct geometry *geometry, size_t step_max, struct counts *ret_steps,
+                        size_t *ret_step_count, struct error *err)
 {
+    const size_t batch_size = job->hyper.batch_size;
     const struct packing_sizes sizes = {.max_lines = batch_size,
                                         .max_tokens = batch_size * inputs->longest_rows,
                                         .longest = inputs->longest_rows};
     uint32_t *order = calloc(inputs->train_count, sizeof(*order));
+    uint64_t *keys = calloc(sizes.max_tokens + 1, sizeof(*keys));
     const struct example **lines = calloc(batch_size, sizeof(const struct example *));
     struct shuffle shuffle = inputs->shuffle;
     struct packing *packing = NULL;
     bool ok = false;
     size_t step = 0;
 
-    if (!order || !lines) {
+    if (!order || !keys || !lines) {
         error_set(err, ERR_NO_MEMORY, "no memory to count %zu lines", inputs->train_count);
         goto out;
     }
@@ -63,13 +105,14 @@ static bool count_steps(const struct inputs *inputs, size_t batch_size, size_t w
 
         for (size_t i = 0; i < count; i++)
             lines[i] = inputs->train[order[first + i]];
-        count_batch(packing, lines, count, window, &ret_steps[step]);
+        count_batch(packing, lines, count, geometry, keys, &ret_steps[step]);
     }
     *ret_step_count = step;
     ok = true;
 out:
     packing_free(packing);
     free(lines);
+    free(keys);
     free(order);
     return ok;
 }
@@ -84,8 +127,7 @@ bool counts_of_steps(const struct train_job *job, const struct geometry *geometr
     if (!reports)
         return error_set(err, ERR_NO_MEMORY, "no memory for the report on the data");
     if (inputs_read(job, &inputs, &reports[0], &reports[1], err)) {
-        ok = count_steps(&inputs, job->hyper.batch_size, geometry->sliding_window, step_max,
-                         ret_steps, ret_step_count, err);
+        ok = count_steps(&inputs, job, geometry, step_max, ret_steps, ret_step_count, err);
         inputs_release(&inputs);
     }
     free(reports);

@@ -18,6 +18,7 @@ struct counts {
     size_t rows;        /* of the tree: what is computed */
     size_t line_rows;   /* of the lines, each for itself: what a tree could save from */
     size_t target_rows; /* rows with a target */
+    size_t grams; /* different ends of the longest n-gram: an engram depends on nothing else */
     double window_pairs, global_pairs; /* (row, itself or ancestor seen), a layer of either kind */
 };
 

@@ -5,8 +5,8 @@
 /* Nothing below the first layer's projections learns, so their inputs need no gradient there. */
 static const char formula[] =
     "useful floating-point operations of a step (L layers, D wide, H heads of C and V, lanes n,\n"
-    "Monarch P = a b, rank r; N rows of the tree, T of them with a target, S pairs of a row and\n"
-    "what it sees, summed over the layers):\n"
+    "Monarch P = a b, rank r; N rows of the tree, T of them with a target, E different ends of\n"
+    "the longest n-gram, S pairs of a row and what it sees, summed over the layers):\n"
     "  projections  2 N sum(in out) L forward, the same for the gradient of the inputs but, in\n"
     "               the first layer, for the output's alone\n"
     "  adapter      4 N r sum(in + out) L for dA and dB; merging: 2 r sum(in out) L\n"
@@ -15,7 +15,7 @@ static const char formula[] =
     "  hyper        (2 n D (2 n + n n) + 2 n D + 2 n n D + 2 n D) N L: coefficients, read, write;\n"
     "               again for the gradient of the lanes, and 2 n D (n + 2) for the coefficients';\n"
     "               nothing is counted backward in the first layer\n"
-    "  engram       4 D D N a site: key and value; frozen, so nothing backward\n"
+    "  engram       4 D D E a site: key and value; frozen, so nothing backward\n"
     "  head         2 D vocabulary T forward, the same for the gradient of the hidden rows\n";
 
 void flops_print_formula(FILE *out)
@@ -66,7 +66,7 @@ struct flops flops_of_forward(const struct geometry *g, const struct counts *cou
         .attention = 2 * visible_pairs(g, counts) * heads,
         .monarch = (6 * P * factors + 2 * CONDITION_RANK * (D + P)) * N * L,
         .hyper = (2 * n * D * (2 * n + n * n) + 2 * n * D + 2 * n * n * D + 2 * n * D) * N * L,
-        .engram = 4 * D * D * N * (double)g->engram_site_count,
+        .engram = 4 * D * D * (double)counts->grams * (double)g->engram_site_count,
         .head = 2 * D * (double)g->out_vocab * (double)counts->target_rows,
     };
 }

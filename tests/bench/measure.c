@@ -63,14 +63,13 @@ static void begin_timing(struct child *child)
     child->timed_ns = clock_monotonic_ns();
 }
 
-static void end_timing(struct child *child)
+static void read_timing(struct child *child)
 {
     struct rusage usage;
 
     (void)getrusage(RUSAGE_SELF, &usage);
     child->measure->minor_faults = usage.ru_minflt - child->usage.ru_minflt;
     child->measure->major_faults = usage.ru_majflt - child->usage.ru_majflt;
-    backend_profile_stop(child->backend);
     backend_profile_read(child->backend, child->measure->profile);
 }
 
@@ -89,7 +88,7 @@ static void on_step(void *context, const struct train_step *step)
         measure->steps[measure->step_count].elapsed_s = elapsed_s;
         measure->steps[measure->step_count].loss = step->train_loss;
         measure->step_count++;
-        end_timing(child); /* so far */
+        read_timing(child); /* so far */
     }
     if (child->options->first_step_only || measure->step_count == child->options->step_count ||
         (child->told > 1 && child->options->seconds > 0 && timed_s > child->options->seconds))
@@ -343,6 +342,7 @@ struct counts measure_counts(const struct measure *measure)
         sum.rows += counts->rows;
         sum.line_rows += counts->line_rows;
         sum.target_rows += counts->target_rows;
+        sum.grams += counts->grams;
         sum.window_pairs += counts->window_pairs;
         sum.global_pairs += counts->global_pairs;
     }

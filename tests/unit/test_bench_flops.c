@@ -33,8 +33,12 @@ static const struct geometry small = {
     .monarch_a = 4,
     .monarch_b = 2,
 };
-static const struct counts few = {
-    .line_tokens = 40, .rows = 23, .target_rows = 9, .window_pairs = 111, .global_pairs = 131};
+static const struct counts few = {.line_tokens = 40,
+                                  .rows = 23,
+                                  .target_rows = 9,
+                                  .grams = 19,
+                                  .window_pairs = 111,
+                                  .global_pairs = 131};
 
 static void check_equal(double value, double expected)
 {
@@ -62,7 +66,7 @@ static void the_forward_pass_is_the_sum_of_its_products(void **state)
     hyper += product(1, 6, 2) + product(2, 6, 2); /* read one, mix two */
     hyper += product(2, 6, 1);                    /* write to two */
     check_equal(flops.hyper, 3 * N * hyper);
-    check_equal(flops.engram, 2 * 2 * product(N, D, D));
+    check_equal(flops.engram, 2 * 2 * product(19, D, D));
     check_equal(flops.head, product(9, 97, D));
     check_equal(flops.adapter, 0);
 }
@@ -99,10 +103,11 @@ static void a_step_adds_the_gradients_that_are_needed(void **state)
 static void rows_are_counted_once_however_many_lines_pass_them(void **state)
 {
     (void)state;
-    static const char line[] = "{\"query\":\"hello\",\"tools\":[],\"answers\":[]}\n"
-                               "{\"query\":\"hello\",\"tools\":[],\"answers\":[]}\n";
+    static const char line[] = "{\"query\":\"la la la la la la\",\"tools\":[],\"answers\":[]}\n"
+                               "{\"query\":\"la la la la la la\",\"tools\":[],\"answers\":[]}\n";
     char *scratch = scratch_new();
-    const struct geometry geometry = {.sliding_window = 4};
+    const struct geometry geometry = {
+        .sliding_window = 4, .engram_order_count = 1, .engram_orders = {2}};
     struct train_job job = {.base_folder = FIXTURES "needle3", .hyper = hyperparameters_default()};
     struct counts one, two;
     size_t steps;
@@ -126,6 +131,9 @@ static void rows_are_counted_once_however_many_lines_pass_them(void **state)
     assert_int_equal(two.line_rows, 2 * one.rows);
     assert_int_equal(two.line_tokens, 2 * one.line_tokens);
     assert_int_equal(two.target_rows, one.target_rows);
+    assert_int_equal(two.grams, one.grams);
+    assert_true(one.grams > 1);
+    assert_true(one.grams + 3 <= one.rows); /* la after la, again and again */
     check_equal(one.global_pairs, (double)(one.rows * (one.rows + 1) / 2));
     check_equal(one.window_pairs, (double)(4 * one.rows - 6)); /* 1 + 2 + 3 + 4 + 4 ... */
     scratch_free(scratch);
