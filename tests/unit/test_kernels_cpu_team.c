@@ -4,7 +4,7 @@
  */
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/team.h"
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/ops/vector.h"
 #include "tests/support/test.h"
 
 #include <fcntl.h>
