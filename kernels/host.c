@@ -13,7 +13,8 @@
 /* Stands in front of every block, so that giving it back needs no size. */
 struct header {
     size_t size_bytes;
-    unsigned char fill[ALIGNMENT - sizeof(size_t)];
+    void *whole; /* what calloc gave */
+    unsigned char fill[ALIGNMENT - sizeof(size_t) - sizeof(void *)];
 };
 static_assert(sizeof(struct header) == ALIGNMENT, "a block starts right behind its header");
 
@@ -21,17 +22,18 @@ void *host_alloc(struct backend *be, size_t size_bytes)
 {
     struct header *header;
     size_t whole_bytes;
+    void *whole;
 
     if (__builtin_add_overflow(size_bytes, sizeof(*header) + ALIGNMENT - 1, &whole_bytes))
         return NULL;
     if (whole_bytes > PTRDIFF_MAX) /* no block can be that large */
         return NULL;
-    whole_bytes -= whole_bytes % ALIGNMENT;
-    header = aligned_alloc(ALIGNMENT, whole_bytes);
-    if (!header)
+    whole = calloc(1, whole_bytes); /* a large block's pages are zero as they come, at first use */
+    if (!whole)
         return NULL;
-    memset(header, 0, whole_bytes);
+    header = (struct header *)(((uintptr_t)whole + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
     header->size_bytes = size_bytes;
+    header->whole = whole;
     be->allocated_bytes += size_bytes;
     return header + 1;
 }
@@ -43,7 +45,7 @@ void host_free(struct backend *be, void *memory)
 
     struct header *header = (struct header *)memory - 1;
     be->allocated_bytes -= header->size_bytes;
-    free(header);
+    free(header->whole);
 }
 
 const void *host_import(struct backend *be, const void *host, size_t size_bytes)

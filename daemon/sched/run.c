@@ -129,6 +129,7 @@ static struct json *memory_json(const struct train_plan *plan)
     json_add_int(object, "activations_bytes", (int64_t)memory->activations_bytes);
     json_add_int(object, "other_bytes", (int64_t)(plan->total_bytes - counted));
     json_add_int(object, "total_bytes", (int64_t)plan->total_bytes);
+    json_add_int(object, "mapped_bytes", (int64_t)memory->mapped_bytes);
     json_add_int(object, "batch_tokens", (int64_t)plan->batch_tokens);
     json_add_int(object, "layers", (int64_t)plan->layer_count);
     json_add_int(object, "recomputed_layers", (int64_t)plan->recomputed_layers);

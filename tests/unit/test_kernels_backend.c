@@ -116,6 +116,36 @@ static void memory_is_aligned_zeroed_counted_and_apart(void **state)
     each_backend(check_memory);
 }
 
+static void check_import(struct backend *be)
+{
+    float host[] = {3, 1, 4, 1, 5}, read[4];
+    const size_t before = backend_allocated_bytes(be);
+    const char *at = (const char *)host + sizeof(float); /* not at the start of a block */
+    const void *imported = backend_import(be, at, sizeof(read));
+    const struct table table = {.values = imported};
+    float *copy;
+
+    assert_non_null(imported);
+    if (be->kind != BACKEND_CUDA) { /* the host's memory is the device's: nothing is taken */
+        assert_ptr_equal(imported, at);
+        assert_int_equal(backend_allocated_bytes(be), before);
+    }
+    copy = backend_alloc(be, sizeof(read));
+    backend_merge(be, copy, &table, NULL, NULL, 0, 2, 2, 0, true);
+    backend_download(be, read, copy, sizeof(read));
+    assert_memory_equal(read, at, sizeof(read));
+    backend_free(be, copy);
+    backend_release_import(be, imported);
+    backend_release_import(be, NULL);
+    assert_int_equal(backend_allocated_bytes(be), before);
+}
+
+static void host_memory_is_read_by_ops_until_it_is_released(void **state)
+{
+    (void)state;
+    each_backend(check_import);
+}
+
 /* ---- faults ------------------------------------------------------------------------------------- */
 
 static void check_faults(struct backend *be)
@@ -221,6 +251,28 @@ static void call_close_with_memory_out(struct backend *be)
     backend_close(be);
 }
 
+static void call_close_with_an_import_out(struct backend *be)
+{
+    static const float host[1];
+
+    (void)backend_import(be, host, sizeof(host));
+    backend_close(be);
+}
+
+static void call_merge_without_an_update(struct backend *be)
+{
+    const struct table table = {.values = few};
+
+    backend_merge(be, few + 16, &table, NULL, NULL, 1, 2, 2, 1, true);
+}
+
+static void call_gather_of_nothing(struct backend *be)
+{
+    const struct table table = {.values = NULL};
+
+    backend_gather_forward(be, few + 16, &table, numbers, 1, 1, 1, 1, ROUND_NONE);
+}
+
 static void check_asserts(struct backend *be)
 {
     static const struct {
@@ -233,7 +285,10 @@ static void check_asserts(struct backend *be)
         {"heads that do not divide", call_attention_with_heads_that_do_not_divide},
         {"a group that is no power of two", call_round_code_with_a_group_of_96},
         {"output on input", call_hyper_write_onto_its_input},
+        {"a rank without a product", call_merge_without_an_update},
+        {"a table without values", call_gather_of_nothing},
         {"closing before freeing", call_close_with_memory_out},
+        {"closing before releasing", call_close_with_an_import_out},
     };
 
     for (size_t i = 0; i < COUNT_OF(cases); i++)
@@ -307,6 +362,7 @@ int main(void)
         cmocka_unit_test(backends_are_named_as_in_the_platform_list),
         cmocka_unit_test(the_processor_is_described),
         cmocka_unit_test(memory_is_aligned_zeroed_counted_and_apart),
+        cmocka_unit_test(host_memory_is_read_by_ops_until_it_is_released),
         cmocka_unit_test(after_the_first_fault_nothing_happens_but_giving_back),
         cmocka_unit_test(wrong_shapes_end_the_process),
         cmocka_unit_test(a_profile_counts_what_is_called_while_it_is_on),

@@ -5,6 +5,7 @@
 #include "daemon/model/model.h"
 #include "daemon/model/tokenizer.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -280,6 +281,48 @@ static void a_base_that_cannot_be_read_leaves_no_device_memory_behind(void **sta
     backend_close(be);
 }
 
+static void a_base_that_is_written_to_while_in_use_is_not_read_on(void **state)
+{
+    (void)state;
+    struct backend *be = bench_open(BACKEND_CPU);
+    struct safetensors *fixture = fixture_open(MINI "/", "forward.safetensors");
+    struct forest *forest = forest_from_fixture(fixture);
+    static const char *const words[] = {"written to", "written to", "renaming"};
+
+    for (size_t i = 0; i < COUNT_OF(words); i++) {
+        const struct timespec earlier[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+        struct folder folder, other;
+        struct model *model;
+        struct batch_result result;
+        struct error err = {0};
+        struct stat file;
+
+        folder_init(&folder, MINI "/base.safetensors", MINI "/tokenizer.model");
+        folder_init(&other, MINI "/base.safetensors", NULL);
+        fail_on(model_open(be, folder.path, &spec, NULL, &model, &err), &err);
+        assert_int_equal(rename(other.base, folder.base), 0); /* how it is done: another file */
+        fail_on(model_run(model, NETWORK_EVALUATE, &forest->batch, 1, NULL, &result, &err), &err);
+        model_close(model);
+
+        fail_on(model_open(be, folder.path, &spec, NULL, &model, &err), &err);
+        assert_int_equal(stat(folder.base, &file), 0);
+        if (i == 0)
+            assert_int_equal(utimensat(AT_FDCWD, folder.base, earlier, 0), 0);
+        else
+            assert_int_equal(truncate(folder.base, i == 1 ? 4096 : file.st_size + 1), 0);
+        assert_false(model_run(model, NETWORK_EVALUATE, &forest->batch, 1, NULL, &result, &err));
+        assert_int_equal(err.code, ERR_CORRUPT);
+        if (!strstr(err.message, words[i]) || !strstr(err.message, "base"))
+            fail_msg("%s", err.message);
+        model_close(model);
+        folder_release(&other);
+        folder_release(&folder);
+    }
+    forest_free(forest);
+    safetensors_close(fixture);
+    backend_close(be);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,6 +335,7 @@ int main(void)
         cmocka_unit_test(new_values_count_after_a_refresh),
         cmocka_unit_test(a_written_adapter_is_read_back_with_its_values),
         cmocka_unit_test(a_base_that_cannot_be_read_leaves_no_device_memory_behind),
+        cmocka_unit_test(a_base_that_is_written_to_while_in_use_is_not_read_on),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -126,6 +126,63 @@ static void bf16_values_are_exact(void **state)
     safetensors_close(file);
 }
 
+static void the_largest_magnitude_is_found_wherever_it_stands(void **state)
+{
+    (void)state;
+    static const struct {
+        enum tensor_type type;
+        uint32_t largest, infinite, nan; /* with the sign bit of the type set */
+        float wanted;
+    } cases[] = {
+        {TENSOR_F32, 0xC0A00000, 0xFF800000, 0xFFC00000, 5.0F},
+        {TENSOR_F16, 0xC500, 0xFC00, 0xFE00, 5.0F},
+        {TENSOR_BF16, 0xC0A0, 0xFF80, 0xFFC0, 5.0F},
+    };
+    static const size_t counts[] = {1, 7, 4096, 4097, 10000}, places[] = {0, 6, 4095, 4096, 9999};
+    unsigned char *bytes = calloc(10001, 4);
+
+    assert_non_null(bytes);
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        for (size_t j = 0; j < COUNT_OF(counts); j++) {
+            const size_t size = tensor_type_size(cases[i].type);
+            unsigned char *data = bytes + 1; /* odd on purpose */
+            const struct tensor tensor = {.name = "t",
+                                          .type = cases[i].type,
+                                          .element_count = counts[j],
+                                          .size_bytes = counts[j] * size,
+                                          .data = data};
+
+            memset(bytes, 0, 40004);
+            assert_true(tensor_largest(&tensor) == 0);
+            memcpy(data + places[j] * size, &cases[i].largest, size);
+            assert_true(tensor_largest(&tensor) == cases[i].wanted);
+            memcpy(data + places[j] * size, &cases[i].infinite, size);
+            assert_true(isinf(tensor_largest(&tensor)));
+            memcpy(data + places[j] * size, &cases[i].nan, size);
+            assert_true(isnan(tensor_largest(&tensor)));
+        }
+    free(bytes);
+}
+
+static void dropped_pages_come_back_with_their_values(void **state)
+{
+    (void)state;
+    struct safetensors *file;
+    struct error err = {0};
+    const struct tensor *tensor;
+    unsigned char *kept;
+
+    assert_true(safetensors_open(FIXTURES "needle3/base.safetensors", &file, &err));
+    tensor = safetensors_find(file, "embedding/embedding");
+    kept = malloc(tensor->size_bytes);
+    assert_non_null(kept);
+    memcpy(kept, tensor->data, tensor->size_bytes);
+    tensor_drop_pages(tensor);
+    assert_memory_equal(kept, tensor->data, tensor->size_bytes);
+    free(kept);
+    safetensors_close(file);
+}
+
 /* A file of this header and so many data bytes. */
 static const char *with_header(const char *header, size_t data_bytes)
 {
@@ -329,6 +386,8 @@ int main(void)
         cmocka_unit_test(the_given_files_are_taken_or_refused_with_these_words),
         cmocka_unit_test(the_legal_oddities_hold_the_tensors_they_declare),
         cmocka_unit_test(bf16_values_are_exact),
+        cmocka_unit_test(the_largest_magnitude_is_found_wherever_it_stands),
+        cmocka_unit_test(dropped_pages_come_back_with_their_values),
         cmocka_unit_test(every_part_of_a_header_is_checked),
         cmocka_unit_test(a_long_name_is_cut_in_a_message_between_characters),
         cmocka_unit_test(a_file_cut_at_any_length_is_refused),

@@ -181,6 +181,7 @@ static void the_memory_of_a_job_is_told_before_its_first_step(void **state)
                      bytes_of(memory, "weights_bytes") +
                          bytes_of(memory, "adapter_and_optimizer_bytes") +
                          bytes_of(memory, "activations_bytes") + bytes_of(memory, "other_bytes"));
+    assert_true(bytes_of(memory, "mapped_bytes") > 1000000); /* of the small base */
     assert_true(bytes_of(memory, "batch_tokens") > 0);
     assert_int_equal(bytes_of(memory, "recomputed_layers"), 0);
 

@@ -14,6 +14,21 @@
 
 #define STORAGE_CHUNK 64 /* elements converted at once: a loop of constant length */
 
+static inline size_t storage_element_bytes(const struct table *table)
+{
+    return table->storage == STORAGE_F32 ? 4 : 2;
+}
+
+/* Asks for elements [first, first + count) to be brought near: they are read soon. */
+static inline void storage_prefetch(const struct table *table, size_t first, size_t count)
+{
+    const size_t size_bytes = storage_element_bytes(table);
+    const char *bytes = (const char *)table->values + first * size_bytes;
+
+    for (size_t i = 0; i < count * size_bytes; i += 64)
+        __builtin_prefetch(bytes + i);
+}
+
 /* Both ways of a float16 are worked out and one is chosen, without a branch: the exponent moved up
  * by 112 (by 224 for what is not finite), or, where it is 0, a fraction that the processor
  * normalises. */
