@@ -87,7 +87,7 @@ UNIT_TESTS := $(patsubst tests/unit/%.c,$(OUT)/tests/%,$(UNIT_SRC))
 all: $(OUT)/needled $(OUT)/needlectl ## build the daemon and its client
 
 help: ## print this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 26
 
 deps: ## install the build dependencies (apt), or say the one command that does
 	@tests/support/deps.sh $(DEB_DEPS)
