@@ -150,7 +150,7 @@ static size_t layers_within(size_t places)
  * after that, which later segments write over: backward, done with those, makes it again. */
 static void place_lanes(struct activations *a, struct cursor *c, const struct geometry *g, size_t N)
 {
-    float *places[GEOMETRY_MAX_LAYERS];
+    float *places[GEOMETRY_MAX_LAYERS] = {0};
     size_t count = 1, layer = 0;
 
     while (layers_within(count) < g->layer_count)

@@ -38,16 +38,16 @@ void layer_forward(const struct layer *layer, struct layer_activations *a, const
                    float *T);
 /* The part between reading and writing the lanes: a->out from a->u. */
 void layer_forward_block(const struct layer *layer, struct layer_activations *a);
-/* What layer_backward reads of the layer, made again from its lanes: all of it, or what is cheap when
- * the products of the layer's forward still stand in `a`. To the same bits. */
+/* What layer_backward reads of the layer, made again from its lanes: all of it, or what is cheap
+ * when the products of the layer's forward still stand in `a`. To the same bits. */
 void layer_recall(const struct layer *layer, struct layer_activations *a, const float *S,
                   bool products_kept);
 /* T once more, from S and what is always kept. */
 void layer_recall_lanes(const struct layer *layer, struct layer_activations *a, const float *S,
                         float *T);
-/* b->dlanes of its output becomes that of its input; adds the gradients of the layer's adapter, and of its weights
- * where `gradients` is not NULL (then b->dkey and b->dvalue are set at a site). Nothing below the
- * first layer learns without `gradients`: its own is not made. */
+/* b->dlanes, that of the layer's output, becomes that of its input; adds the gradients of the
+ * layer's adapter, and of its weights where `gradients` is not NULL (then b->dkey and b->dvalue are
+ * set at a site). Nothing below the first layer learns without `gradients`: none is made there. */
 void layer_backward(const struct layer *layer, const struct layer_activations *a, const float *S,
                     struct backward *b, const struct layer_gradients *gradients);
 

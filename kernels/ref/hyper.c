@@ -24,9 +24,10 @@
  *           r [N]; phi [n D,M]; bias [M]; scale [3].
  * Writes    read: u, h, raw, r are set; backward: dS and weight gradients accumulate (one f32 term
  * a token). write: T, dS, dy, dh are set, the pre part of dh to 0. T may not be S; dS may be dT.
- * Numerics  f32 in and out; everything between f64 in ref; nx is f32 when rounded; eps 1e-6; the gradient passes the
- * rounding. Source    Xie et al. 2025, arXiv:2512.24880 (mHC); Sinkhorn and Knopp 1967; Needle
- * architecture.py, _ScanBody and _sinkhorn.
+ * Numerics  f32 in and out; everything between f64 in ref; nx is f32 when rounded; eps 1e-6; the
+ *           gradient passes the rounding.
+ * Source    Xie et al. 2025, arXiv:2512.24880 (mHC); Sinkhorn and Knopp 1967; Needle
+ *           architecture.py, _ScanBody and _sinkhorn.
  */
 #include "kernels/ref/ref.h"
 
