@@ -3,6 +3,7 @@
  * backward is the gradient of its forward, and that outputs may stand where inputs stood when the
  * op says so. ref's forward is held to recorded numbers in test_kernels_golden.c.
  */
+#include "kernels/cpu/level.h"
 #include "kernels/table.h"
 #include "tests/support/op_cases.h"
 
@@ -66,6 +67,23 @@ static void every_op_agrees_with_ref_on_every_shape(void **state)
 {
     (void)state;
     each_backend(compare_all);
+}
+
+static void every_level_of_simd_agrees_with_ref(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < level_count; i++) {
+        const struct backend_options options = {.thread_count = 2, .simd_level = levels[i].name};
+        struct backend *be;
+        char reason[256];
+
+        if (!levels[i].is_supported())
+            continue;
+        assert_int_equal(backend_open(BACKEND_CPU, &options, &be, reason, sizeof(reason)),
+                         BACKEND_OK);
+        compare_all(be);
+        backend_close(be);
+    }
 }
 
 /* ---- backward against central differences ------------------------------------------------------
@@ -291,6 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_agrees_with_ref_on_every_shape),
+        cmocka_unit_test(every_level_of_simd_agrees_with_ref),
         cmocka_unit_test(every_backward_agrees_with_central_differences),
         cmocka_unit_test(outputs_may_replace_the_inputs_that_the_op_names),
         cmocka_unit_test(two_runs_give_the_same_bits),
