@@ -523,7 +523,8 @@ bool queue_open(const struct scheduler_options *options, struct mailbox *mailbox
         queue->slots[i].device = &options->devices->items[i];
         queue->slots[i].in_service = true;
     }
-    if (!store_open(options->database_path, false, &queue->store, err) || !recover(queue, err)) {
+    if (!digests_new(&queue->digests, err) ||
+        !store_open(options->database_path, false, &queue->store, err) || !recover(queue, err)) {
         queue_close(queue);
         return false;
     }
@@ -537,6 +538,7 @@ void queue_close(struct queue *queue)
     if (!queue)
         return;
     store_close(queue->store);
+    digests_free(queue->digests);
     (void)pthread_mutex_destroy(&queue->lock); /* nobody holds it */
     free(queue);
 }

@@ -10,6 +10,7 @@
 #ifndef NEEDLED_QUEUE_H
 #define NEEDLED_QUEUE_H
 
+#include "daemon/base/digests.h"
 #include "daemon/sched/devices.h"
 #include "daemon/sched/mailbox.h"
 #include "daemon/sched/notes.h"
@@ -35,8 +36,9 @@ struct queue_slot {
 struct queue {
     const struct scheduler_options *options;
     struct mailbox *mailbox;
-    struct store *store; /* the scheduler's thread's */
-    bool stopping;       /* the scheduler's thread's: nothing is claimed any more */
+    struct store *store;     /* the scheduler's thread's */
+    struct digests *digests; /* of the bases; shared by the workers */
+    bool stopping;           /* the scheduler's thread's: nothing is claimed any more */
     char last_trouble[sizeof(((struct error *)0)->message)]; /* its: what the log has said last */
     /* Threads may outlive the feed, which they must not touch then. Set before the feed goes. */
     atomic_bool abandoned;

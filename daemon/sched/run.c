@@ -398,7 +398,10 @@ static bool prepare(struct run *run, struct error *err)
         run->told_epochs[i] = checkpoints[i].step;
     run->told_epoch_count = count;
     free(checkpoints);
-    return jobfiles_find(parts->queue->options, job, &run->files, err);
+    if (!jobfiles_find(parts->queue->options, job, &run->files, err))
+        return false;
+    run->files.job.digests = parts->queue->digests;
+    return true;
 }
 
 /* The final model, and the last epoch's checkpoint that shares its file. */

@@ -252,12 +252,13 @@ void inputs_release(struct inputs *inputs)
 }
 
 bool inputs_identity(const struct inputs *inputs, const struct hyperparameters *hyper,
-                     char ret_identity[INPUTS_IDENTITY_SIZE], struct error *err)
+                     struct digests *digests, char ret_identity[INPUTS_IDENTITY_SIZE],
+                     struct error *err)
 {
     char base[SHA256_HEX_SIZE], tokenizer[SHA256_HEX_SIZE];
 
-    if (!file_sha256(inputs->base_path, base, err) ||
-        !file_sha256(inputs->tokenizer_path, tokenizer, err))
+    if (!digests_of_file(digests, inputs->base_path, base, err) ||
+        !digests_of_file(digests, inputs->tokenizer_path, tokenizer, err))
         return with_param(err, "model");
     (void)snprintf(ret_identity, INPUTS_IDENTITY_SIZE,
                    "training %s validation %s base %s tokenizer %s n_epochs %zu batch_size %zu "

@@ -130,8 +130,8 @@ static bool set_up(struct run *run, struct error *err)
     const struct hyperparameters *hyper = &loop->job->hyper;
 
     if (!read_inputs(run, err) || !go_on(loop, err) ||
-        !inputs_identity(&run->inputs, hyper, run->identity, err) || !go_on(loop, err) ||
-        !find_start(run, err) || !plan_memory(run, err) || !go_on(loop, err) ||
+        !inputs_identity(&run->inputs, hyper, loop->job->digests, run->identity, err) ||
+        !go_on(loop, err) || !find_start(run, err) || !plan_memory(run, err) || !go_on(loop, err) ||
         !model_open(loop->backend, loop->job->base_folder, &run->budget.spec, loop->hooks->stop,
                     &loop->model, err) ||
         !packing_new(&run->budget.sizes, &loop->packing, err))

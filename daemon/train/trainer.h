@@ -12,6 +12,7 @@
 #ifndef NEEDLED_TRAINER_H
 #define NEEDLED_TRAINER_H
 
+#include "daemon/base/digests.h"
 #include "daemon/model/model.h"
 #include "daemon/train/dataset.h"
 
@@ -41,6 +42,7 @@ struct train_job {
         *checkpoint_folder;   /* exists; resume-*.safetensors and epoch-*.safetensors go here */
     const char *adapter_path; /* written at the end */
     const char *device_label; /* "cpu:0", recorded in the adapter */
+    struct digests *digests;  /* remembers the base's; NULL: it is hashed each time */
     struct hyperparameters hyper;
     size_t memory_limit_bytes;        /* refuse a plan above it; 0: what the device has free */
     size_t batch_token_limit;         /* tokens of one micro-batch; 0: the plan decides */

@@ -285,13 +285,13 @@ static void the_identity_changes_with_each_thing_that_changes_the_result(void **
     struct error err = {0};
 
     read_inputs(&job, &inputs);
-    assert_true(inputs_identity(&inputs, &job.hyper, same, &err));
+    assert_true(inputs_identity(&inputs, &job.hyper, NULL, same, &err));
     assert_true(strlen(same) < INPUTS_IDENTITY_SIZE - 1); /* not cut */
 #define CHANGES(field, value)                                                                      \
     do {                                                                                           \
         struct hyperparameters hyper = job.hyper;                                                  \
         hyper.field = (value);                                                                     \
-        assert_true(inputs_identity(&inputs, &hyper, other, &err));                                \
+        assert_true(inputs_identity(&inputs, &hyper, NULL, other, &err));                          \
         if (strcmp(same, other) == 0)                                                              \
             fail_msg("%s does not show", #field);                                                  \
     } while (0)
@@ -312,7 +312,7 @@ static void the_identity_changes_with_each_thing_that_changes_the_result(void **
     struct train_job with_file = job;
     with_file.validation_path = DATA("one-example.jsonl");
     read_inputs(&with_file, &inputs);
-    assert_true(inputs_identity(&inputs, &job.hyper, other, &err));
+    assert_true(inputs_identity(&inputs, &job.hyper, NULL, other, &err));
     assert_string_not_equal(same, other);
     inputs_release(&inputs);
 }
