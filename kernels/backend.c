@@ -153,10 +153,12 @@ static void add_to_profile(struct backend *be, enum op_number op, int64_t starte
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-uint64_t backend_free_bytes(const struct backend *be)
+uint64_t backend_free_bytes(struct backend *be)
 {
     struct backend_device device = {0};
 
+    if (be->table->free_bytes)
+        return be->table->free_bytes(be);
     (void)backend_describe(be->kind, 0, &device); /* unknown: 0 */
     return device.memory_free_bytes;
 }

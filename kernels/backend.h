@@ -72,7 +72,7 @@ void backend_zero(struct backend *be, void *target, size_t size_bytes);
 enum backend_status backend_sync(struct backend *be); /* waits; returns the first fault */
 const char *backend_fault(const struct backend *be);  /* its words, "" when there is none */
 size_t backend_allocated_bytes(const struct backend *be);
-uint64_t backend_free_bytes(const struct backend *be); /* of its device, now; 0: not known */
+uint64_t backend_free_bytes(struct backend *be); /* of its device, now; 0: not known */
 
 /* ---- profile: where the time goes, op by op -------------------------------------------------- */
 

@@ -25,6 +25,7 @@ struct backend_table {
     void (*copy)(struct backend *be, void *target, const void *source, size_t size_bytes);
     void (*zero)(struct backend *be, void *target, size_t size_bytes);
     void (*sync)(struct backend *be);
+    uint64_t (*free_bytes)(struct backend *be); /* NULL: as backend_describe says */
     OPS(OP_POINTER)
 };
 #undef OP_POINTER
