@@ -80,6 +80,12 @@ void backend_close(struct backend *be)
     be->table->close(be);
 }
 
+void backend_set_precision(struct backend *be, enum backend_precision precision)
+{
+    assert(precision <= BACKEND_BF16);
+    be->precision = precision;
+}
+
 void backend_set_fault(struct backend *be, enum backend_status status, const char *format, ...)
 {
     va_list arguments;

@@ -25,6 +25,10 @@ enum backend_status {
     BACKEND_CHECK_FAILED, /* the start-up self-check found wrong results */
 };
 
+/* In which the factors of matrix products are read; they are stored, and sums are made, in float32.
+ * Devices without the faster ones compute in float32. */
+enum backend_precision { BACKEND_FLOAT32, BACKEND_TF32, BACKEND_BF16 };
+
 struct backend_options {
     int device_index;
     int thread_count;       /* CPU backends: compute threads of this worker, at least 1 */
@@ -53,6 +57,9 @@ enum backend_status backend_open(enum backend_kind kind, const struct backend_op
                                  struct backend **ret_backend, char *ret_reason,
                                  size_t reason_size);
 void backend_close(struct backend *be); /* NULL is fine */
+
+/* From the next op on; BACKEND_FLOAT32 after opening. */
+void backend_set_precision(struct backend *be, enum backend_precision precision);
 
 /* 64-byte aligned and zeroed; NULL (and the fault BACKEND_NO_MEMORY kept) when it does not fit. */
 void *backend_alloc(struct backend *be, size_t size_bytes);

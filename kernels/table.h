@@ -35,6 +35,7 @@ struct backend {
     enum backend_kind kind;
     enum backend_status status; /* first fault */
     char fault[256];
+    enum backend_precision precision;
     size_t allocated_bytes;
     bool is_profiled;
     struct backend_profile profile[BACKEND_PROFILE_COUNT];

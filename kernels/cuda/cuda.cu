@@ -47,6 +47,16 @@ bool cuda_good(struct cuda *cuda, cudaError_t error, const char *what)
     return false;
 }
 
+bool cuda_blas_good(struct cuda *cuda, cublasStatus_t status, const char *what)
+{
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return true;
+    if (cuda_good(cuda, cudaGetLastError(), what)) /* what broke the device says more */
+        keep_fault(&cuda->base, BACKEND_FAULT, "cuda:%d, %s: %s", cuda->device, what,
+                   cuda->blas.functions->status_name(status));
+    return false;
+}
+
 /* Each call from outside starts here: the current device is the thread's, not the backend's. */
 static bool enter(struct cuda *cuda)
 {

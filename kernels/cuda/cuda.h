@@ -47,6 +47,7 @@ float *cuda_scratch(struct cuda *cuda, size_t count);
 
 /* Whether it went well; if not, the fault is kept. */
 bool cuda_good(struct cuda *cuda, cudaError_t error, const char *what);
+bool cuda_blas_good(struct cuda *cuda, cublasStatus_t status, const char *what);
 
 /* count / by, rounded up: a dimension of a grid. */
 unsigned cuda_groups(size_t count, size_t by);
