@@ -127,6 +127,10 @@ bench-reference: bench-built ## our speed over the reference implementation's, i
 bench-base: ## the base model, tokenizer and lines of the benches, in build/bench
 	@$(MAKE) --no-print-directory $(PARALLEL) $(BENCH_FILES)
 
+cuda: ## the plug-in for NVIDIA's cards, needled-cuda.so beside the program (needs nvcc, not a card)
+	@test -n "$(NVCC)" || { echo "make cuda: nvcc is not installed; NVCC=/path/to/nvcc says where it is" >&2; exit 1; }
+	@$(MAKE) --no-print-directory $(PARALLEL) $(OUT)/needled-cuda.so
+
 test-cuda: ## the kernels for cards: over a stand-in for CUDA, and compiled for each kind of card
 	@tests/support/deps.sh $(DEB_DEPS)
 	@$(MAKE) --no-print-directory $(PARALLEL) cuda-tests-built
@@ -233,17 +237,20 @@ $(OUT)/tests/make_lines: $(call object,$(SRC_lines))
 # One source, compiled by g++ over the stand-in three times, and by nvcc where it is installed.
 STANDINS     := fast asan race
 SRC_gpu      := $(wildcard kernels/gpu/*.cu)
+SRC_cuda     := $(wildcard kernels/cuda/*.cu)
 SRC_standin  := $(wildcard tests/kernels/standin/*.cc)
 CUDA_TESTS   := standin cublas reports faults ops
 NVCC         ?= $(shell command -v nvcc)
 CUDA_ARCH    := 75 80 86 89 90 100 120
-OBJ_cuda     := $(if $(NVCC),$(SRC_gpu:%.cu=$(OUT)/cuda/%.o))
-NVCCFLAGS    := -std=c++17 -O3 -I. -Werror all-warnings -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden \
+OBJ_cuda     := $(if $(NVCC),$(patsubst %.cu,$(OUT)/cuda/%.o,$(SRC_gpu) $(SRC_cuda)))
+NVCCFLAGS    := -std=c++17 -O3 -I. -Werror all-warnings -DCUDA_PARTIAL \
+                -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics \
                 $(foreach arch,$(CUDA_ARCH),-gencode arch=compute_$(arch),code=sm_$(arch)) \
                 -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
 
 # Race: the compiler's thread sanitizer calls our checker (standin/check.cc); its library is not linked.
-CXXFLAGS_standin   := -std=c++17 -g -Wall -Wextra $(if $(WERROR),-Werror) -Itests/kernels/standin -ffp-contract=off
+CXXFLAGS_standin   := -std=c++17 -g -Wall -Wextra $(if $(WERROR),-Werror) -Itests/kernels/standin -ffp-contract=off \
+                      -fPIC -fvisibility=hidden -DCUDA_PARTIAL
 FLAGS_kernels_fast := -O2
 FLAGS_kernels_asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS_kernels_race := -O1 -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -DSTANDIN_RACE
@@ -251,8 +258,12 @@ FLAGS_standin_fast := -O2
 FLAGS_standin_asan := $(FLAGS_kernels_asan)
 FLAGS_standin_race := -O2 -DSTANDIN_RACE
 
-.PHONY: cuda-tests-built test-cuda
-cuda-tests-built: $(foreach build,$(STANDINS),$(CUDA_TESTS:%=$(OUT)/standin-$(build)/test_%)) $(OBJ_cuda)
+# The stand-in as a plug-in, for tests of the whole program.
+PLUGIN_build := $(if $(filter asan,$(BUILD)),asan,fast)
+
+.PHONY: cuda cuda-tests-built test-cuda
+cuda-tests-built: $(foreach build,$(STANDINS),$(CUDA_TESTS:%=$(OUT)/standin-$(build)/test_%)) $(OUT)/plugins/needled-cuda.so \
+    $(if $(NVCC),$(OUT)/needled-cuda.so)
 
 define standin_rules
 $(OUT)/standin-$(1)/%.o: % | $(OUT)/deps
@@ -268,13 +279,24 @@ $(OUT)/standin-$(1)/libstandin.a: $(SRC_standin:%=$(OUT)/standin-$(1)/%.o)
 $(OUT)/standin-$(1)/test_faults: $(patsubst %,$(OUT)/standin-$(1)/tests/kernels/%.o,test_faults.cc faults/runs.cc faults/faults.cu)
 $(addprefix $(OUT)/standin-$(1)/test_,standin cublas reports): $(OUT)/standin-$(1)/test_%: \
     $(OUT)/standin-$(1)/tests/kernels/test_%.cc.o
-$(OUT)/standin-$(1)/test_ops: $(OUT)/tests/kernels/test_ops.o $(OUT)/standin-$(1)/tests/kernels/kernel_backend.cc.o \
-    $(SRC_gpu:%=$(OUT)/standin-$(1)/%.o) $(call archive,opcases support kernels base)
+$(OUT)/standin-$(1)/test_ops: $(OUT)/tests/kernels/test_ops.o \
+    $(patsubst %,$(OUT)/standin-$(1)/%.o,$(SRC_gpu) $(SRC_cuda)) $(call archive,opcases support kernels base)
 $(CUDA_TESTS:%=$(OUT)/standin-$(1)/test_%): $(OUT)/standin-$(1)/libstandin.a
 	@$$(if $$(V),,echo "  LINK  $$@")
 	$(Q)$(CXX) $(if $(filter asan,$(1)),$(FLAGS_kernels_asan)) $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LIBS_ALL) -lcmocka -o $$@
 endef
 $(foreach build,$(STANDINS),$(eval $(call standin_rules,$(build))))
+
+$(OUT)/plugins/needled-cuda.so: $(patsubst %,$(OUT)/standin-$(PLUGIN_build)/%.o,$(SRC_gpu) $(SRC_cuda)) \
+    $(OUT)/standin-$(PLUGIN_build)/libstandin.a
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  LINK  $@")
+	$(Q)$(CXX) -shared $(if $(filter asan,$(PLUGIN_build)),$(FLAGS_kernels_asan)) $^ $(LIBS_ALL) -o $@
+
+# Without a library of CUDA's but the static runtime: it loads where there are none.
+$(OUT)/needled-cuda.so: $(OBJ_cuda)
+	@$(if $(V),,echo "  LINK  $@")
+	$(Q)$(NVCC) -shared -cudart static -Xlinker --exclude-libs,ALL -Xlinker -z,defs $^ -ldl -lpthread -o $@
 
 # ptxas tells registers, spills and shared memory of each kernel on each target: run.sh reads it.
 $(OUT)/cuda/%.o: %.cu

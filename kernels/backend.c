@@ -2,6 +2,7 @@
 
 #include "kernels/check.h"
 #include "kernels/host.h"
+#include "kernels/plugin.h"
 #include "kernels/table.h"
 
 #include <assert.h>
@@ -12,8 +13,6 @@
 
 static const char *const names[] = {"ref", "cpu", "cuda"};
 static_assert(sizeof(names) / sizeof(names[0]) == BACKEND_KIND_COUNT, "a name for each kind");
-
-static const char not_built[] = "not built into this binary";
 
 const char *backend_name(enum backend_kind kind)
 {
@@ -31,44 +30,61 @@ int backend_device_count(enum backend_kind kind, char *ret_reason, size_t reason
     case BACKEND_KIND_COUNT:
         break;
     }
-    (void)snprintf(ret_reason, reason_size, "%s", not_built);
-    return 0;
+
+    const struct plugin *plugin = plugin_load(kind, ret_reason, reason_size);
+    return plugin ? plugin->device_count(ret_reason, reason_size) : 0;
 }
 
 enum backend_status backend_describe(enum backend_kind kind, int device_index,
                                      struct backend_device *ret_device)
 {
-    if (device_index != 0)
-        return BACKEND_ABSENT;
+    const struct plugin *plugin;
+    char reason[1];
+
     switch (kind) {
     case BACKEND_REF:
+        if (device_index != 0)
+            return BACKEND_ABSENT;
         host_describe(ret_device);
         (void)snprintf(ret_device->detail, sizeof(ret_device->detail), "plain loops, one thread");
         return BACKEND_OK;
     case BACKEND_CPU:
+        if (device_index != 0)
+            return BACKEND_ABSENT;
         cpu_describe(ret_device);
         return BACKEND_OK;
     case BACKEND_CUDA:
     case BACKEND_KIND_COUNT:
         break;
     }
-    return BACKEND_ABSENT;
+    plugin = plugin_load(kind, reason, sizeof(reason));
+    return plugin ? plugin->describe(device_index, ret_device) : BACKEND_ABSENT;
 }
 
 enum backend_status backend_open(enum backend_kind kind, const struct backend_options *options,
                                  struct backend **ret_backend, char *ret_reason, size_t reason_size)
 {
     assert(options->thread_count >= 1);
-    if (backend_device_count(kind, ret_reason, reason_size) == 0)
+    const int count = backend_device_count(kind, ret_reason, reason_size);
+    if (count == 0)
         return BACKEND_ABSENT;
-    if (options->device_index != 0) {
-        (void)snprintf(ret_reason, reason_size, "no device %d: %s has one, number 0",
-                       options->device_index, backend_name(kind));
+    if (options->device_index < 0 || options->device_index >= count) {
+        (void)snprintf(ret_reason, reason_size, "no device %d: %s has %d, from number 0",
+                       options->device_index, backend_name(kind), count);
         return BACKEND_ABSENT;
     }
-    if (kind == BACKEND_REF)
+    switch (kind) {
+    case BACKEND_REF:
         return ref_open(options, ret_backend, ret_reason, reason_size);
-    return cpu_open(options, ret_backend, ret_reason, reason_size);
+    case BACKEND_CPU:
+        return cpu_open(options, ret_backend, ret_reason, reason_size);
+    case BACKEND_CUDA:
+    case BACKEND_KIND_COUNT:
+        break;
+    }
+
+    const struct plugin *plugin = plugin_load(kind, ret_reason, reason_size);
+    return plugin->open(options, ret_backend, ret_reason, reason_size);
 }
 
 void backend_close(struct backend *be)

@@ -40,6 +40,7 @@ struct backend_device { /* what an inventory shows */
     char detail[128]; /* SIMD level, BLAS and its kernel for a CPU; driver for a GPU */
     uint64_t memory_total_bytes, memory_free_bytes;
     int core_count;
+    int temperature_celsius, power_watts; /* 0: not known */
 };
 
 struct backend;

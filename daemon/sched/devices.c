@@ -107,7 +107,7 @@ static void add_kind(struct devices *devices, enum backend_kind kind)
     }
 }
 
-/* "available: cpu; not: cuda (not built into this binary)" of this binary and machine. */
+/* "available: cpu; not: cuda (needled-cuda.so is not installed)" of this binary and machine. */
 static void describe_all(char *ret_text, size_t capacity)
 {
     static const enum backend_kind shown[] = {BACKEND_CUDA, BACKEND_CPU};

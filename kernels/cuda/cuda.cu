@@ -57,10 +57,11 @@ bool cuda_blas_good(struct cuda *cuda, cublasStatus_t status, const char *what)
     return false;
 }
 
-/* Each call from outside starts here: the current device is the thread's, not the backend's. */
+/* Each call from outside starts here: the current device is the thread's, not the backend's. A device
+ * that broke since says so now. */
 static bool enter(struct cuda *cuda)
 {
-    return cuda_good(cuda, cudaSetDevice(cuda->device), "cudaSetDevice");
+    return cuda_good(cuda, cudaSetDevice(cuda->device), "earlier work");
 }
 
 /* ---- memory: all on the one stream ----------------------------------------------------------- */
@@ -278,12 +279,13 @@ static struct backend_table make_table(void)
     return table;
 }
 
+static const struct backend_table cuda_table = make_table(); /* before any thread */
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 enum backend_status cuda_open(const struct backend_options *options, struct backend **ret_backend,
                               char *ret_reason, size_t reason_size)
 {
-    static const struct backend_table table = make_table();
     const int count = cuda_device_count(ret_reason, reason_size);
 
     if (count == 0)
@@ -293,13 +295,15 @@ enum backend_status cuda_open(const struct backend_options *options, struct back
                        options->device_index, count);
         return BACKEND_ABSENT;
     }
+    if (!cuda_device_is_supported(options->device_index, ret_reason, reason_size))
+        return BACKEND_ABSENT;
 
     struct cuda *cuda = (struct cuda *)calloc(1, sizeof *cuda);
     if (!cuda) {
         (void)snprintf(ret_reason, reason_size, "no memory on the host");
         return BACKEND_NO_MEMORY;
     }
-    cuda->base.table = &table;
+    cuda->base.table = &cuda_table;
     cuda->base.kind = BACKEND_CUDA;
     cuda->device = options->device_index;
     if (!enter(cuda) ||

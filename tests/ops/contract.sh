@@ -35,7 +35,7 @@ expect "the health answer is ok" has '"status":"ok"' "$status $answer"
 call "$url/v1/devices"
 expect "the CPU is listed with its threads and memory" has \
     '"id":"cpu:0".*"memory_total_bytes":[1-9].*"threads":[1-9]' "$answer"
-expect "CUDA is missing, with its reason" has '"platform":"cuda","reason":"not built into this binary"' "$answer"
+expect "CUDA is missing, with its reason" has '"platform":"cuda","reason":"needled-cuda.so is not installed"' "$answer"
 expect "GPU acceleration is said to be off" has '"gpu_active":false' "$answer"
 
 # ---- values that are refused, each by its name ----------------------------------------------------
@@ -96,8 +96,8 @@ bad_top method.type '"method":{"type":"dpo"}' supervised
 bad_top hyperparameters '"method":{"type":"supervised","supervised":{"hyperparameters":{"n_epochs":1}}}' twice
 bad_top integrations '"integrations":[{"type":"wandb","wandb":{"project":"x"}}]'
 bad_top metadata '"metadata":{"a":1}'
-bad_top device '"device":"cuda"' 'not built into this binary'
-bad_top device '"device":"cuda:1"' 'not built into this binary'
+bad_top device '"device":"cuda"' 'needled-cuda.so is not installed'
+bad_top device '"device":"cuda:1"' 'needled-cuda.so is not installed'
 bad_top device '"device":"cpu:9"' 'there is auto, cpu:0'
 bad_top device '"device":"tpu"' 'there is auto, cpu:0'
 

@@ -19,11 +19,11 @@ static void a_backend_that_is_not_built_says_so(void **state)
     char reason[64] = "";
 
     assert_int_equal(backend_device_count(BACKEND_CUDA, reason, sizeof(reason)), 0);
-    assert_string_equal(reason, "not built into this binary");
+    assert_string_equal(reason, "needled-cuda.so is not installed");
     reason[0] = 0;
     assert_int_equal(backend_open(BACKEND_CUDA, &options, &be, reason, sizeof(reason)),
                      BACKEND_ABSENT);
-    assert_string_equal(reason, "not built into this binary");
+    assert_string_equal(reason, "needled-cuda.so is not installed");
     assert_null(be);
     assert_int_equal(backend_describe(BACKEND_CUDA, 0, &device), BACKEND_ABSENT);
 }

@@ -1,0 +1,21 @@
+/*
+ * nvml: a card's temperature and power, and its driver's version.
+ *
+ * Purpose    By NVIDIA's management library, where there is one: it comes with the driver.
+ * Ownership  None; the library stays loaded.
+ * Threads    Any.
+ * Failure    What is not known stays as it was: 0, "".
+ */
+#ifndef NEEDLED_CUDA_NVML_H
+#define NEEDLED_CUDA_NVML_H
+
+struct nvml_reading {
+    char driver[32];
+    int temperature_celsius;
+    int power_watts;
+};
+
+/* uuid: the 16 bytes CUDA knows the device by; that of a slice (MIG) will do. */
+void nvml_read(const unsigned char *uuid, struct nvml_reading *ret_reading);
+
+#endif
