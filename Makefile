@@ -39,7 +39,7 @@ FLAGS_avx512 := $(FLAGS_avx2) -mavx512f -mavx512dq -mavx512bw -mavx512vl -mprefe
 
 ROOMS       := base kernels model train store sched api client
 SRC_base    := $(wildcard daemon/base/*.c)
-SRC_kernels := $(wildcard kernels/*.c kernels/ref/*.c kernels/cpu/*.c)
+SRC_kernels := $(wildcard kernels/*.c kernels/ref/*.c kernels/cpu/*.c kernels/examples/*.c)
 SRC_cpu_ops := $(wildcard kernels/cpu/ops/*.c)
 SRC_model   := $(wildcard daemon/model/*.c daemon/model/*.cc)
 SRC_train   := $(wildcard daemon/train/*.c)

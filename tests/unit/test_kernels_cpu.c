@@ -45,24 +45,6 @@ static void compare_runs(const struct op_run *run, const struct op_run *other, c
     }
 }
 
-static void must_be_close(const struct op_run *run, const struct op_array *a,
-                          const struct op_array *b)
-{
-    size_t differing = 0;
-
-    if (a->bytes) { /* codes: a value midway between two may go either way */
-        for (size_t k = 0; k < a->count; k++)
-            differing += ((uint8_t *)a->result)[k] != ((uint8_t *)b->result)[k];
-        assert_true(differing * 1000 <= a->count);
-        return;
-    }
-    /* The floor as in test_kernels_ops: inputs are of size 1. */
-    const double error = normalised_squared_error(a->result, b->result, a->count, 0.1);
-    if (!(error <= run->op->tolerance))
-        fail_msg("%s, %s, %s: normalised squared error %.3g, allowed %.3g", run->op->name,
-                 run->size->name, a->name, error, run->op->tolerance);
-}
-
 static void must_be_same_bits(const struct op_run *run, const struct op_array *a,
                               const struct op_array *b)
 {
@@ -77,10 +59,12 @@ static struct backend *other_backend; /* what `against_other` compares with */
 static void close_to_other(struct backend *be, const struct op_case *op, const struct op_size *size)
 {
     struct op_run run, other;
+    char reason[200];
 
     run_op(&run, be, op, size);
     run_op(&other, other_backend, op, size);
-    compare_runs(&run, &other, must_be_close);
+    if (!op_agrees(&run, &other, reason, sizeof(reason)))
+        fail_msg("%s", reason);
     op_run_release(&run);
     op_run_release(&other);
 }

@@ -12,37 +12,12 @@
 /* ---- against ref ------------------------------------------------------------------------------
  */
 
-/* Inputs are of size 1: terms of a cancelling sum are exact to 6e-8, and 3e-6 of this passes. */
-#define FLOOR 0.1
-
-static void compare_arrays(const struct op_run *run, const struct op_run *oracle)
-{
-    for (size_t i = 0; i < run->array_count; i++) {
-        const struct op_array *a = &run->arrays[i], *b = &oracle->arrays[i];
-        size_t differing = 0;
-
-        if (!a->written || (a->gradient_of && !run->op->backward))
-            continue;
-        if (a->bytes) { /* codes: a value midway between two may go either way */
-            for (size_t k = 0; k < a->count; k++)
-                differing += ((uint8_t *)a->result)[k] != ((uint8_t *)b->result)[k];
-            if (differing * 1000 > a->count)
-                fail_msg("%s, %s, %s: %zu of %zu bytes differ", run->op->name, run->size->name,
-                         a->name, differing, a->count);
-            continue;
-        }
-        const double error = normalised_squared_error(a->result, b->result, a->count, FLOOR);
-        if (!(error <= run->op->tolerance))
-            fail_msg("%s, %s, %s: normalised squared error %.3g, allowed %.3g", run->op->name,
-                     run->size->name, a->name, error, run->op->tolerance);
-    }
-}
-
 static void compare_with_ref(struct backend *be, const struct op_case *op,
                              const struct op_size *size)
 {
     struct backend *ref = backend_for_test(BACKEND_REF);
     struct op_run run, oracle;
+    char reason[200];
 
     op_run_init(&run, be, op, size);
     op_run_init(&oracle, ref, op, size);
@@ -52,7 +27,8 @@ static void compare_with_ref(struct backend *be, const struct op_case *op,
         op_run_backward(&run);
         op_run_backward(&oracle);
     }
-    compare_arrays(&run, &oracle);
+    if (!op_agrees(&run, &oracle, reason, sizeof(reason)))
+        fail_msg("%s", reason);
     op_run_release(&run);
     op_run_release(&oracle);
     backend_close(ref);

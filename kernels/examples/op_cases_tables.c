@@ -1,7 +1,8 @@
 /* The ops that read rows of tables by number, and those that read arrays as files hold them. */
-#include "tests/support/op_cases.h"
+#include "kernels/examples/op_cases.h"
 
 #include <math.h>
+#include <string.h>
 
 #define ROWS (run->size->N)
 #define WIDTH (run->size->C)
@@ -14,7 +15,7 @@ void op_codebook(struct op_run *run, size_t count, double group)
 {
     struct op_array *values = op_fixed(run, "values", count, 1);
 
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; values && i < count; i++) {
         const double u = ((double)i + 0.5) / (double)count;
 
         values->start[i] = (float)(log(u / (1 - u)) / 1.7 / sqrt(group));
@@ -42,16 +43,20 @@ static void embed_backward(struct op_run *run)
 
 /* A frozen array as a file may hold it: variant & 3 is the storage, then at an odd address; values
  * of float16 up to 4, its subnormals among them. */
-static struct op_array *declare_stored(struct op_run *run, const char *name, size_t count)
+static void declare_stored(struct op_run *run, const char *name, size_t count, bool differentiable)
 {
     const enum storage storage = run->op->variant & 3;
-    struct op_array *array;
-    unsigned char *bytes;
 
-    if (storage == STORAGE_F32)
-        return op_input(run, name, count, 1);
-    array = op_fixed(run, name, count / 2 + 2, 1);
-    bytes = (unsigned char *)array->start + 1;
+    if (storage == STORAGE_F32) {
+        op_input_of(run, name, count, 1, differentiable);
+        return;
+    }
+
+    struct op_array *array = op_fixed(run, name, count / 2 + 2, 1);
+    if (!array)
+        return;
+
+    unsigned char *bytes = (unsigned char *)array->start + 1;
     for (size_t i = 0; i < count; i++) {
         const uint64_t random = op_random(&run->random);
         const uint64_t size = storage == STORAGE_F16 ? random % 0x4400 : 0x3A00 + random % 0x600;
@@ -59,7 +64,6 @@ static struct op_array *declare_stored(struct op_run *run, const char *name, siz
 
         memcpy(bytes + 2 * i, &half, sizeof(half));
     }
-    return array;
 }
 
 static void *stored_device(struct op_run *run, const char *name)
@@ -70,7 +74,7 @@ static void *stored_device(struct op_run *run, const char *name)
 /* H tables of VOCAB slots, rows of C; variant: storage, 4 code, 8 A8 */
 static void gather_declare(struct op_run *run)
 {
-    declare_stored(run, "table", H * VOCAB * WIDTH)->differentiable = run->op->variant == 0;
+    declare_stored(run, "table", H * VOCAB * WIDTH, run->op->variant == 0);
     op_codebook(run, 16, 128);
     op_numbers(run, "index", ROWS * H, -1, (int)VOCAB);
     op_output(run, "y", ROWS * H * WIDTH);
@@ -103,7 +107,7 @@ static size_t merge_rank(const struct op_run *run)
 
 static void merge_declare(struct op_run *run)
 {
-    declare_stored(run, "base", ROWS * WIDTH)->differentiable = false;
+    declare_stored(run, "base", ROWS * WIDTH, false);
     op_codebook(run, 16, 128);
     op_fixed(run, "A", ROWS * merge_rank(run), 1);
     op_fixed(run, "B", merge_rank(run) * WIDTH, 1);
@@ -122,8 +126,7 @@ static void merge_forward(struct op_run *run)
                   WIDTH, rank, (variant & 16) != 0);
 }
 
-/* ---- the table ---------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 #define OP(op) .forward = op##_forward, .declare = op##_declare
 #define BOTH(op) OP(op), .backward = op##_backward
