@@ -120,29 +120,6 @@ size_t gemm_space(const struct matmul *s)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-typedef float quad __attribute__((vector_size(4 * sizeof(float))));
-
-/* to [4][step] = the transpose of four rows of four. */
-static void transpose_quad(float *to, size_t step, const float *from, size_t stride)
-{
-    quad row[4];
-
-    for (size_t i = 0; i < 4; i++)
-        memcpy(&row[i], &from[i * stride], sizeof row[i]);
-    const quad low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
-    const quad low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
-    const quad high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
-    const quad high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
-    const quad column[4] = {
-        __builtin_shufflevector(low01, low23, 0, 1, 4, 5),
-        __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
-        __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
-        __builtin_shufflevector(high01, high23, 2, 3, 6, 7),
-    };
-    for (size_t i = 0; i < 4; i++)
-        memcpy(&to[i * step], &column[i], sizeof column[i]);
-}
-
 /* to [K][width], of which `used` columns come from rows of `from`, the rest is 0. */
 static void pack_transposed(float *to, const float *from, size_t stride, size_t K, size_t used,
                             size_t width)
@@ -152,7 +129,7 @@ static void pack_transposed(float *to, const float *from, size_t stride, size_t 
     for (; n + 4 <= used; n += 4) {
         size_t k = 0;
         for (; k + 4 <= K; k += 4)
-            transpose_quad(&to[k * width + n], width, &from[n * stride + k], stride);
+            wide_transpose_quad(&to[k * width + n], width, &from[n * stride + k], stride);
         for (; k < K; k++)
             for (size_t i = 0; i < 4; i++)
                 to[k * width + n + i] = from[(n + i) * stride + k];

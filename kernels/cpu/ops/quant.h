@@ -14,6 +14,12 @@
 /* y may be x. Bit for bit what the oracle gives. */
 void quant_round_a8(float *y, const float *x, size_t C);
 
+/* The same where the largest |x| is known already. */
+void quant_round_a8_within(float *y, const float *x, float largest, size_t C);
+
+/* Every row of x [rows,C]. */
+void quant_round_a8_rows(float *y, const float *x, size_t rows, size_t C);
+
 /* Every row of x [rows,C] to code values, groups along the row. y may be x. */
 void quant_round_code_rows(float *y, const float *x, size_t rows, size_t C,
                            const struct codebook *codebook);

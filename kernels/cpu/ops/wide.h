@@ -89,6 +89,21 @@ WIDE_INLINE wide wide_max(wide a, wide b)
 #endif
 }
 
+/* Of each pair the smaller; b where either is NaN. */
+WIDE_INLINE wide wide_min(wide a, wide b)
+{
+#if WIDE == 16
+    return (wide)_mm512_min_ps((__m512)a, (__m512)b);
+#elif WIDE == 8
+    return (wide)_mm256_min_ps((__m256)a, (__m256)b);
+#elif defined(__SSE2__)
+    return (wide)_mm_min_ps((__m128)a, (__m128)b);
+#else
+    const wide_bits smaller = a < b;
+    return (wide)(((wide_bits)a & smaller) | ((wide_bits)b & ~smaller));
+#endif
+}
+
 /* Halves onto halves, in registers. */
 #if WIDE == 16
 #define WIDE_SWAP_8(v)                                                                             \
@@ -132,6 +147,29 @@ WIDE_INLINE float wide_largest(wide v)
     v = wide_max(v, WIDE_SWAP_2(v));
     v = wide_max(v, WIDE_SWAP_1(v));
     return v[0];
+}
+
+typedef float wide_quad __attribute__((vector_size(4 * sizeof(float))));
+
+/* to [4][step] = the transpose of four rows of four. */
+static inline void wide_transpose_quad(float *to, size_t step, const float *from, size_t stride)
+{
+    wide_quad row[4];
+
+    for (size_t i = 0; i < 4; i++)
+        memcpy(&row[i], &from[i * stride], sizeof row[i]);
+    const wide_quad low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+    const wide_quad low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+    const wide_quad high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+    const wide_quad high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+    const wide_quad column[4] = {
+        __builtin_shufflevector(low01, low23, 0, 1, 4, 5),
+        __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
+        __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
+        __builtin_shufflevector(high01, high23, 2, 3, 6, 7),
+    };
+    for (size_t i = 0; i < 4; i++)
+        memcpy(&to[i * step], &column[i], sizeof column[i]);
 }
 
 #endif
