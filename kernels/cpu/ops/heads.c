@@ -3,7 +3,7 @@
  * kernels/ref/heads.c.
  *
  * Backward first makes the gradient at the tapped values (rows in blocks, each with its own sums of
- * dgain), then goes back through the taps by columns.
+ * dgain), then goes back through the taps.
  */
 #include "kernels/cpu/ops/norm.h"
 #include "kernels/cpu/ops/quant.h"
@@ -21,15 +21,44 @@ struct heads_call {
     struct cpu_blocks blocks;
 };
 
+/* Halves of a head are often no whole number of wider vectors. */
+#if defined(__AVX__)
+#define STRIP 8
+#else
+#define STRIP 4
+#endif
+typedef float strip __attribute__((vector_size(STRIP * sizeof(float))));
+typedef float strip_anywhere
+    __attribute__((vector_size(STRIP * sizeof(float)), aligned(sizeof(float)), may_alias));
+
+static inline strip load(const float *source)
+{
+    return *(const strip_anywhere *)(const void *)source;
+}
+
+static inline void store(float *target, strip value)
+{
+    *(strip_anywhere *)(void *)target = value;
+}
+
 /* y = the norm of t, turned by the angle of position p. */
 static void norm_and_turn(float *y, const float *t, float r, const struct heads *heads, size_t p)
 {
     const size_t half = heads->head_size / 2;
     const float *cosine = &heads->cos[p * half], *sine = &heads->sin[p * half];
     const float *gain = heads->gain;
+    size_t c = 0;
 
-    for (size_t c = 0; c < half; c++) {
-        float z1 = (1.0f + gain[c]) * t[c] * r, z2 = (1.0f + gain[c + half]) * t[c + half] * r;
+    for (; c + STRIP <= half; c += STRIP) {
+        const strip z1 = (load(&gain[c]) + 1.0f) * (load(&t[c]) * r);
+        const strip z2 = (load(&gain[c + half]) + 1.0f) * (load(&t[c + half]) * r);
+        const strip turn = load(&cosine[c]), lift = load(&sine[c]);
+        store(&y[c], z1 * turn - z2 * lift);
+        store(&y[c + half], z2 * turn + z1 * lift);
+    }
+    for (; c < half; c++) {
+        const float z1 = (1.0f + gain[c]) * (t[c] * r);
+        const float z2 = (1.0f + gain[c + half]) * (t[c + half] * r);
         y[c] = z1 * cosine[c] - z2 * sine[c];
         y[c + half] = z2 * cosine[c] + z1 * sine[c];
     }
@@ -49,14 +78,14 @@ static void heads_rows(void *context, size_t begin, size_t end, size_t part)
         if (heads->tap_count)
             taps_row(&a->t[n * width], a->x, heads->taps, a->tree, n, width, heads->tap_count, 1);
         for (size_t h = 0; heads->gain && h < H; h++) {
-            float r = (float)norm_inverse(&t[h * C], C);
+            const float r = norm_inverse(&t[h * C], C);
             a->r[n * H + h] = r;
             norm_and_turn(&y[h * C], &t[h * C], r, heads, (size_t)a->tree->depth[n]);
         }
-        if (!heads->gain)
+        if (heads->rounding == ROUND_A8)
+            quant_round_a8_rows(y, heads->gain ? y : t, H, C);
+        else if (!heads->gain)
             memmove(y, t, width * sizeof *y);
-        for (size_t h = 0; heads->rounding == ROUND_A8 && h < H; h++)
-            quant_round_a8(&y[h * C], &y[h * C], C);
     }
     if (heads->rounding == ROUND_CODE)
         quant_round_code_rows(&a->y[begin * width], &a->y[begin * width], (end - begin) * H, C,
@@ -72,20 +101,52 @@ void cpu_heads_forward(struct cpu *cpu, float *y, float *t, float *r, const floa
     cpu_run_rows(cpu, tree->token_count, cost, heads_rows, &a);
 }
 
-/* dt of one head with a norm; dgain (or NULL) gets its share. */
-static void head_backward(float *dt, float *dgain, const float *dy, const float *t, float r,
-                          const struct heads *heads, size_t p)
+/* dt = dy turned back; returns sum (1 + gain) dt t. dt may not be dy. */
+static float turn_back(float *restrict dt, const float *dy, const float *t,
+                       const struct heads *heads, size_t p)
 {
-    const size_t C = heads->head_size, half = C / 2;
+    const size_t half = heads->head_size / 2;
     const float *cosine = &heads->cos[p * half], *sine = &heads->sin[p * half];
+    const float *gain = heads->gain;
+    strip sums = {0};
+    float sum = 0;
+    size_t c = 0;
 
-    for (size_t c = 0; c < half; c++) {
+    for (; c + STRIP <= half; c += STRIP) {
+        const strip dy1 = load(&dy[c]), dy2 = load(&dy[c + half]);
+        const strip turn = load(&cosine[c]), lift = load(&sine[c]);
+        const strip z1 = dy1 * turn + dy2 * lift, z2 = dy2 * turn - dy1 * lift;
+        store(&dt[c], z1);
+        store(&dt[c + half], z2);
+        sums += (load(&gain[c]) + 1.0f) * (z1 * load(&t[c]));
+        sums += (load(&gain[c + half]) + 1.0f) * (z2 * load(&t[c + half]));
+    }
+    for (; c < half; c++) {
         dt[c] = dy[c] * cosine[c] + dy[c + half] * sine[c];
         dt[c + half] = dy[c + half] * cosine[c] - dy[c] * sine[c];
+        sum += (1.0f + gain[c]) * (dt[c] * t[c]);
+        sum += (1.0f + gain[c + half]) * (dt[c + half] * t[c + half]);
     }
-    for (size_t c = 0; dgain && c < C; c++)
-        dgain[c] += dt[c] * t[c] * r;
-    norm_backward_row(dt, dt, t, heads->gain, r, 1, C);
+    for (size_t k = 0; k < STRIP; k++)
+        sum += sums[k];
+    return sum;
+}
+
+/* dt of one head with a norm; dgain (or NULL) gets its share. */
+static void head_backward(float *restrict dt, float *restrict dgain, const float *dy,
+                          const float *t, float r, const struct heads *heads, size_t p)
+{
+    const size_t C = heads->head_size;
+    const float *gain = heads->gain;
+    const float pull = r * (r * (turn_back(dt, dy, t, heads, p) / (float)C));
+    size_t c = 0;
+
+    for (size_t k = 0; dgain && k < C; k++)
+        dgain[k] += dt[k] * (t[k] * r);
+    for (; c + STRIP <= C; c += STRIP)
+        store(&dt[c], r * ((load(&gain[c]) + 1.0f) * load(&dt[c]) - load(&t[c]) * pull));
+    for (; c < C; c++)
+        dt[c] = r * ((1.0f + gain[c]) * dt[c] - t[c] * pull);
 }
 
 static void heads_backward_blocks(void *context, size_t begin, size_t end, size_t part)

@@ -9,6 +9,41 @@ struct inject {
     size_t D;
 };
 
+struct sums { /* of u and key with themselves and each other; of dy value */
+    double uu, kk, uk, gradient;
+};
+
+/* All sums of a row in one pass; dy and value NULL: without the last. Sums of finite values that
+ * leave f32 are made again in f64. */
+static inline struct sums row_sums(const float *u, const float *key, const float *dy,
+                                   const float *value, size_t D)
+{
+    wide sum[4] = {{0}};
+
+    for (size_t d = 0; d < D; d += WIDE) {
+        const size_t some = D - d < WIDE ? D - d : WIDE;
+        const wide a = wide_load_some(&u[d], some), b = wide_load_some(&key[d], some);
+        sum[0] += a * a;
+        sum[1] += b * b;
+        sum[2] += a * b;
+        if (dy)
+            sum[3] += wide_load_some(&dy[d], some) * wide_load_some(&value[d], some);
+    }
+    struct sums s = {wide_sum(sum[0]), wide_sum(sum[1]), wide_sum(sum[2]), wide_sum(sum[3])};
+    if (!isfinite(s.uu + s.kk + s.uk + s.gradient)) {
+        s.uu = norm_dot(u, u, D);
+        s.kk = norm_dot(key, key, D);
+        s.uk = norm_dot(u, key, D);
+        s.gradient = dy ? norm_dot(dy, value, D) : 0;
+    }
+    return s;
+}
+
+static double inverse_of(double squares, size_t D)
+{
+    return 1.0 / sqrt(squares / (double)D + CPU_EPSILON);
+}
+
 static void inject_rows(void *context, size_t begin, size_t end, size_t part)
 {
     const struct inject *a = context;
@@ -16,11 +51,17 @@ static void inject_rows(void *context, size_t begin, size_t end, size_t part)
 
     (void)part;
     for (size_t n = begin; n < end; n++) {
-        const float *u = &a->u[n * D], *key = &a->key[n * D], *value = &a->value[n * D];
-        double fit = norm_dot(u, key, D) * norm_inverse(u, D) * norm_inverse(key, D);
-        float alpha = (float)(1.0 / (1.0 + exp(-fit / sqrt((double)D)))), *y = &a->y[n * D];
+        const float *u = &a->u[n * D], *value = &a->value[n * D];
+        const struct sums s = row_sums(u, &a->key[n * D], NULL, NULL, D);
+        const double fit = s.uk * inverse_of(s.uu, D) * inverse_of(s.kk, D);
+        const float alpha = (float)(1.0 / (1.0 + exp(-fit / sqrt((double)D))));
+        float *y = &a->y[n * D];
+        size_t d = 0;
+
         a->alpha[n] = alpha;
-        for (size_t d = 0; d < D; d++)
+        for (; d + WIDE <= D; d += WIDE)
+            wide_store(&y[d], wide_load(&u[d]) + alpha * wide_load(&value[d]));
+        for (; d < D; d++)
             y[d] = u[d] + alpha * value[d];
     }
 }
@@ -32,22 +73,37 @@ void cpu_inject_forward(struct cpu *cpu, float *y, float *alpha, const float *u,
     cpu_run_rows(cpu, N, D * 4, inject_rows, &a);
 }
 
+/* y = skip + scale (a - b pull), skip may be NULL; y may be skip. */
+static void combine(float *y, const float *skip, const float *a, const float *b, float scale,
+                    float pull, size_t D)
+{
+    size_t d = 0;
+
+    for (; d + WIDE <= D; d += WIDE) {
+        wide value = scale * (wide_load(&a[d]) - wide_load(&b[d]) * pull);
+        if (skip)
+            value += wide_load(&skip[d]);
+        wide_store(&y[d], value);
+    }
+    for (; d < D; d++)
+        y[d] = (skip ? skip[d] : 0.0f) + scale * (a[d] - b[d] * pull);
+}
+
 static void inject_backward_row(const struct inject *a, size_t n)
 {
-    size_t D = a->D;
+    const size_t D = a->D;
     const float *u = &a->u[n * D], *key = &a->key[n * D], *dy = &a->dy[n * D];
-    const double ru = norm_inverse(u, D), rk = norm_inverse(key, D), alpha = a->kept_alpha[n];
-    const double mean = norm_dot(u, key, D) / (double)D;
-    const double fit = alpha * (1.0 - alpha) * norm_dot(dy, &a->value[n * D], D);
-    const double both = fit / sqrt((double)D) * ru * rk;
-    const double u_pull = ru * ru * mean, key_pull = rk * rk * mean;
+    const struct sums s = row_sums(u, key, dy, &a->value[n * D], D);
+    const double ru = inverse_of(s.uu, D), rk = inverse_of(s.kk, D), mean = s.uk / (double)D;
+    const float alpha = a->kept_alpha[n];
+    const double fit = (double)(alpha * (1.0f - alpha)) * s.gradient / sqrt((double)D);
+    const float both = (float)(fit * ru * rk);
 
-    for (size_t d = 0; a->dkey && d < D; d++)
-        a->dkey[n * D + d] = (float)(both * ((double)u[d] - (double)key[d] * key_pull));
+    if (a->dkey)
+        combine(&a->dkey[n * D], NULL, u, key, both, (float)(rk * rk * mean), D);
     for (size_t d = 0; a->dvalue && d < D; d++)
-        a->dvalue[n * D + d] = (float)alpha * dy[d];
-    for (size_t d = 0; d < D; d++)
-        a->y[n * D + d] = (float)((double)dy[d] + both * ((double)key[d] - (double)u[d] * u_pull));
+        a->dvalue[n * D + d] = alpha * dy[d];
+    combine(&a->y[n * D], dy, key, u, both, (float)(ru * ru * mean), D);
 }
 
 static void inject_backward_rows(void *context, size_t begin, size_t end, size_t part)

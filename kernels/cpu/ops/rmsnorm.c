@@ -19,6 +19,28 @@ struct norm {
     struct cpu_blocks blocks;
 };
 
+/* y = skip + (1 + gain) x scale, or without skip; returns the largest |y|. y may be x or skip. */
+static float apply_norm(float *y, const float *skip, const float *x, const float *gain, float scale,
+                        size_t C)
+{
+    wide most = {0};
+    size_t i = 0;
+
+    for (; i + WIDE <= C; i += WIDE) {
+        wide value = (wide_load(&gain[i]) + 1.0f) * (wide_load(&x[i]) * scale);
+        if (skip)
+            value += wide_load(&skip[i]);
+        wide_store(&y[i], value);
+        most = wide_max(wide_abs(value), most);
+    }
+    float largest = wide_largest(most);
+    for (; i < C; i++) {
+        y[i] = (skip ? skip[i] : 0.0f) + (1.0f + gain[i]) * (x[i] * scale);
+        largest = fabsf(y[i]) > largest ? fabsf(y[i]) : largest;
+    }
+    return largest;
+}
+
 static void norm_rows(void *context, size_t begin, size_t end, size_t part)
 {
     const struct norm *a = context;
@@ -26,29 +48,22 @@ static void norm_rows(void *context, size_t begin, size_t end, size_t part)
 
     (void)part;
     for (size_t n = begin; n < end; n++) {
-        const float *x = &a->x[n * C];
-        const double r = norm_inverse(x, C), scale = (double)a->s * r;
+        const float *x = &a->x[n * C], *skip = a->skip ? &a->skip[n * C] : NULL;
+        const float r = norm_inverse(x, C);
         float *y = &a->y[n * C];
-        a->r[n] = (float)r;
-        if (a->skip) {
-            const float *skip = &a->skip[n * C];
-            for (size_t c = 0; c < C; c++)
-                y[c] = (float)((double)skip[c] + (1.0 + (double)a->gain[c]) * (double)x[c] * scale);
-        } else {
-            for (size_t c = 0; c < C; c++)
-                y[c] = (float)((1.0 + (double)a->gain[c]) * (double)x[c] * r);
-        }
+        a->r[n] = r;
+        const float largest = apply_norm(y, skip, x, a->gain, a->s * r, C);
         if (a->rounding == ROUND_A8)
-            quant_round_a8(y, y, C);
+            quant_round_a8_within(y, y, largest, C);
     }
 }
 
-static void add_row_to_partial(float *dgain, float *dgate, const float *dy, const float *x,
+static void add_row_to_partial(float *restrict dgain, float *dgate, const float *dy, const float *x,
                                const float *gain, float r, size_t C)
 {
     for (size_t c = 0; c < C; c++)
         dgain[c] += dy[c] * x[c] * r;
-    *dgate += r * (float)norm_dot_gain(gain, dy, x, C);
+    *dgate += r * norm_dot_gain(gain, dy, x, C);
 }
 
 static void norm_backward_blocks(void *context, size_t begin, size_t end, size_t part)
@@ -104,6 +119,7 @@ void cpu_rmsnorm_forward(struct cpu *cpu, float *y, float *r, const float *x, co
                          size_t N, size_t C, enum rounding rounding)
 {
     struct norm a = {.y = y, .r = r, .x = x, .gain = gain, .C = C, .rounding = rounding};
+    a.s = 1;
     cpu_run_rows(cpu, N, C, norm_rows, &a);
 }
 

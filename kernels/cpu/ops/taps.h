@@ -1,9 +1,9 @@
 /*
  * taps: a causal convolution along ancestors, for the ops that have one inside.
  *
- * Purpose    Rows forward, columns backward; the formula is in kernels/ref/taps.c.
+ * Purpose    Single rows forward; the formula is in kernels/ref/taps.c.
  * Ownership  None.
- * Threads    Shared out inside; not from a team body.
+ * Threads    Any.
  * Failure    None.
  */
 #ifndef NEEDLED_TAPS_H

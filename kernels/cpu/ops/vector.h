@@ -136,17 +136,13 @@ static inline float vector_from_bits(uint32_t bits)
     return x;
 }
 
-/* exp of x cut to [-87, 87]: never 0, never infinite, within 2 ulp; NaN stays NaN. Choices are made
- * on the bits: comparing floats may trap, so the compiler would keep them as branches. Adding
- * 1.5 * 2^23 rounds to a whole number and leaves it in the low bits. */
+/* exp of x cut to [-87, 87]: never 0, never infinite, within 2 ulp; NaN stays NaN. Adding 1.5 * 2^23
+ * rounds to a whole number and leaves it in the low bits. */
 static inline float vector_exp(float x)
 {
-    const int32_t limit = 0x42ae0000, infinity = 0x7f800000; /* 87 */
     const float shift = 12582912.0f;
-    int32_t bits = (int32_t)vector_bits(x), size = bits & 0x7fffffff;
-    uint32_t not_a_number = size > infinity ? 0x7fc00000u : 0u;
-    size = size > limit ? limit : size;
-    float c = vector_from_bits((uint32_t)(size | (bits & INT32_MIN)));
+    float c = x > 87.0f ? 87.0f : x;
+    c = c < -87.0f ? -87.0f : c;
 
     float t = c * 1.44269504088896341f + shift;
     float n = t - shift;
@@ -160,7 +156,7 @@ static inline float vector_exp(float x)
     p = p * f * f + f + 1.0f;
 
     float power = vector_from_bits((vector_bits(t) << 23) + 0x3f800000u);
-    return vector_from_bits(vector_bits(p * power) | not_a_number);
+    return p * power;
 }
 
 /* Natural logarithm of a positive normal number, within 2 ulp; NaN and infinity give NaN. */
