@@ -5,8 +5,8 @@
  *            products by OpenBLAS held to one thread a caller. Formulas stand in
  *            kernels/ref/<op>.c.
  * Ownership  cpu_open makes the backend; its close frees threads and scratch.
- * Threads    The worker that opened it. Same thread count: same bits. Every op but matmul and what
- *            is built on it gives the same bits at any thread count.
+ * Threads    The worker that opened it. Same thread count: same bits; on levels with AVX the same
+ *            bits at any thread count.
  * Failure    Scratch that does not fit sets BACKEND_NO_MEMORY; the op then does nothing.
  */
 #ifndef NEEDLED_CPU_H
