@@ -153,6 +153,26 @@ struct backend *training_backend(enum backend_kind kind)
     return be;
 }
 
+struct backend *training_backend_at(const char *simd_level)
+{
+    const struct backend_options options = {.thread_count = 2, .simd_level = simd_level};
+    struct backend *be = NULL;
+    char reason[256] = "";
+
+    switch (backend_open(BACKEND_CPU, &options, &be, reason, sizeof(reason))) {
+    case BACKEND_OK:
+        return be;
+    case BACKEND_ABSENT:
+        return NULL;
+    case BACKEND_NO_MEMORY:
+    case BACKEND_FAULT:
+    case BACKEND_CHECK_FAILED:
+        break;
+    }
+    fail_msg("%s: %s", simd_level, reason);
+    return NULL;
+}
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 float *training_tensors(const char *path, const char *prefix, size_t *ret_count)

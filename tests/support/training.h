@@ -50,6 +50,8 @@ void training_run(struct training *training, struct backend *be);
 bool training_try(struct training *training, struct backend *be, struct error *err);
 
 struct backend *training_backend(enum backend_kind kind);
+/* The cpu backend at a level of SIMD; NULL where the processor lacks it. */
+struct backend *training_backend_at(const char *simd_level);
 /* All tensors under the prefix, in order of their names, side by side; the caller frees it. */
 float *training_tensors(const char *path, const char *prefix, size_t *ret_count);
 bool training_same_bytes(const char *path_a, const char *path_b);

@@ -7,6 +7,7 @@
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
 #include "daemon/model/safetensors.h"
+#include "kernels/cpu/level.h"
 #include "tests/support/training.h"
 
 #include <math.h>
@@ -223,9 +224,9 @@ static void check_epochs(const struct golden *golden, const struct training *tra
     }
 }
 
-static void check_run(enum backend_kind kind, const char *folder, enum numerics numerics)
+/* Takes the backend. */
+static void check_run(struct backend *be, const char *folder, enum numerics numerics)
 {
-    struct backend *be = training_backend(kind);
     static struct training training;
     struct golden golden;
     size_t count;
@@ -252,30 +253,41 @@ static void check_run(enum backend_kind kind, const char *folder, enum numerics 
     backend_close(be);
 }
 
+/* On ref and on every level of SIMD that this processor has. */
+static void check_small_runs(enum numerics numerics)
+{
+    check_run(training_backend(BACKEND_REF), MINI, numerics);
+    for (size_t i = 0; i < level_count; i++) {
+        struct backend *be = training_backend_at(levels[i].name);
+
+        assert_true(be || strcmp(levels[i].name, "plain") != 0);
+        if (be)
+            check_run(be, MINI, numerics);
+    }
+}
+
 static void the_float_run_is_the_recorded_one(void **state)
 {
     (void)state;
-    check_run(BACKEND_CPU, MAIN, NUMERICS_FLOAT32);
+    check_run(training_backend(BACKEND_CPU), MAIN, NUMERICS_FLOAT32);
 }
 
 static void the_quantised_run_is_the_recorded_one(void **state)
 {
     (void)state;
-    check_run(BACKEND_CPU, MAIN, NUMERICS_W4A8);
+    check_run(training_backend(BACKEND_CPU), MAIN, NUMERICS_W4A8);
 }
 
-static void the_small_float_run_is_the_recorded_one_on_both_backends(void **state)
+static void the_small_float_run_is_the_recorded_one_at_every_level(void **state)
 {
     (void)state;
-    check_run(BACKEND_REF, MINI, NUMERICS_FLOAT32);
-    check_run(BACKEND_CPU, MINI, NUMERICS_FLOAT32);
+    check_small_runs(NUMERICS_FLOAT32);
 }
 
-static void the_small_quantised_run_is_the_recorded_one_on_both_backends(void **state)
+static void the_small_quantised_run_is_the_recorded_one_at_every_level(void **state)
 {
     (void)state;
-    check_run(BACKEND_REF, MINI, NUMERICS_W4A8);
-    check_run(BACKEND_CPU, MINI, NUMERICS_W4A8);
+    check_small_runs(NUMERICS_W4A8);
 }
 
 /* ---- any run --------------------------------------------------------------------------------- */
@@ -567,8 +579,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_float_run_is_the_recorded_one),
         cmocka_unit_test(the_quantised_run_is_the_recorded_one),
-        cmocka_unit_test(the_small_float_run_is_the_recorded_one_on_both_backends),
-        cmocka_unit_test(the_small_quantised_run_is_the_recorded_one_on_both_backends),
+        cmocka_unit_test(the_small_float_run_is_the_recorded_one_at_every_level),
+        cmocka_unit_test(the_small_quantised_run_is_the_recorded_one_at_every_level),
         cmocka_unit_test(batches_cut_in_four_give_the_same_run),
         cmocka_unit_test(less_memory_computes_layers_again_to_the_same_bytes),
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
