@@ -260,10 +260,12 @@ FLAGS_standin_race := -O2 -DSTANDIN_RACE
 
 # The stand-in as a plug-in, for tests of the whole program.
 PLUGIN_build := $(if $(filter asan,$(BUILD)),asan,fast)
+# Drivers without a card, and plug-ins that are none: tests/kernels/plugin.sh.
+FAKES        := $(addprefix $(OUT)/fakes/,libcuda.so.1 libnvidia-ml.so.1 old_plugin.so other_table.so)
 
 .PHONY: cuda cuda-tests-built test-cuda
 cuda-tests-built: $(foreach build,$(STANDINS),$(CUDA_TESTS:%=$(OUT)/standin-$(build)/test_%)) $(OUT)/plugins/needled-cuda.so \
-    $(if $(NVCC),$(OUT)/needled-cuda.so)
+    $(OUT)/show_cuda $(FAKES) $(if $(NVCC),$(OUT)/needled-cuda.so)
 
 define standin_rules
 $(OUT)/standin-$(1)/%.o: % | $(OUT)/deps
@@ -292,6 +294,18 @@ $(OUT)/plugins/needled-cuda.so: $(patsubst %,$(OUT)/standin-$(PLUGIN_build)/%.o,
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  LINK  $@")
 	$(Q)$(CXX) -shared $(if $(filter asan,$(PLUGIN_build)),$(FLAGS_kernels_asan)) $^ $(LIBS_ALL) -o $@
+
+$(OUT)/show_cuda: $(OUT)/tests/kernels/show_cuda.o $(call archive,kernels base)
+	@$(if $(V),,echo "  LINK  $@")
+	$(Q)$(CC) $(LDFLAGS) $^ $(LIBS_ALL) -o $@
+
+$(OUT)/fakes/%.so.1: tests/kernels/fakes/%.c | $(OUT)/deps
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c17 -D_GNU_SOURCE -Wall -Wextra -fPIC -shared $< -ldl -o $@
+
+$(OUT)/fakes/%.so: tests/kernels/fakes/old_plugin.c kernels/plugin.h kernels/table.h kernels/backend.h | $(OUT)/deps
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=c17 -I. -Wall -Wextra -fPIC -shared $(if $(filter other_table,$*),-DOTHER_TABLE) $< -o $@
 
 # Without a library of CUDA's but the static runtime: it loads where there are none.
 $(OUT)/needled-cuda.so: $(OBJ_cuda)

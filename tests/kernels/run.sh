@@ -39,7 +39,15 @@ for build in fast asan race; do
     for test in standin cublas reports faults ops; do
         program "test_$test, $build" "$out/standin-$build/test_$test"
     done
+    NEEDLED_CUBLAS=none ONLY=matmul program "test_ops, $build, without cuBLAS" "$out/standin-$build/test_ops"
 done
+
+timeout 300 tests/kernels/plugin.sh "$out" >"$log" 2>&1
+status=$?
+bad=$(grep -ac '^not ok - ' "$log")
+[ $status -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+said "plug-in and probe" "$(grep -ac '^ok - ' "$log")" "$bad" "$(grep -ac '^skip - ' "$log")"
+grep -a '^skip - ' "$log"
 
 # ---- for cards: one check a kind ------------------------------------------------------------------
 

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Loading the plug-in and looking for cards, in every kind of surroundings: "ok - what", "not ok - what".
+#   tests/kernels/plugin.sh OUT
+set -uo pipefail
+out=$(realpath "${1:?usage: tests/kernels/plugin.sh OUT}")
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+unset CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH NEEDLED_CUBLAS
+
+# expect WHAT PATTERN VARIABLE=VALUE...: whether what show_cuda prints then matches.
+expect() {
+    local what=$1 pattern=$2 said
+    shift 2
+    said=$(env "$@" "$out/show_cuda" 2>&1)
+    if [[ $said =~ $pattern ]]; then
+        echo "ok - $what"
+    else
+        printf 'not ok - %s\n  wanted: %s\n  said: %s\n' "$what" "$pattern" "$said"
+    fi
+}
+
+# ---- the loader ----------------------------------------------------------------------------------
+
+expect "a folder without the file" '^0 devices: needled-cuda.so is not installed$' NEEDLED_PLUGINS="$folder"
+echo "not a library" >"$folder/needled-cuda.so"
+expect "a file that is no library" '^0 devices: needled-cuda.so does not load: ' NEEDLED_PLUGINS="$folder"
+cp "$out/fakes/libnvidia-ml.so.1" "$folder/needled-cuda.so"
+expect "a library that is no plug-in" 'not a plug-in: it has no function needled_plugin$' NEEDLED_PLUGINS="$folder"
+cp "$out/fakes/old_plugin.so" "$folder/needled-cuda.so"
+expect "a plug-in of another version" 'of another version: its interface is number [0-9]+, needed is [0-9]+$' \
+    NEEDLED_PLUGINS="$folder"
+cp "$out/fakes/other_table.so" "$folder/needled-cuda.so"
+expect "one whose tables are of another size" 'of another version' NEEDLED_PLUGINS="$folder"
+cp "$out/show_cuda" "$folder/show_cuda"
+cp "$out/plugins/needled-cuda.so" "$folder/needled-cuda.so"
+if [ "$(env -u NEEDLED_PLUGINS "$folder/show_cuda" | head -n 1)" = "1 devices" ]; then
+    echo "ok - the file beside the program is found"
+else
+    echo "not ok - the file beside the program is found"
+fi
+mkdir -p "$folder/bin" "$folder/lib/needled"
+mv "$folder/show_cuda" "$folder/bin" && mv "$folder/needled-cuda.so" "$folder/lib/needled"
+if [ "$(env -u NEEDLED_PLUGINS "$folder/bin/show_cuda" | head -n 1)" = "1 devices" ]; then
+    echo "ok - the file in lib/needled is found"
+else
+    echo "not ok - the file in lib/needled is found"
+fi
+
+# ---- what is told of a card: the stand-in's ------------------------------------------------------
+
+standin=NEEDLED_PLUGINS=$out/plugins
+expect "two cards, their memory, no temperature" \
+    $'^2 devices\ncuda:0: Stand-in 0; capability 9.0, driver CUDA 13.0, cuBLAS; 2097152 bytes, [0-9]+ free; 0 C, 0 W\n.*cuda:1: Stand-in 1' \
+    "$standin" STANDIN_DEVICES=2 STANDIN_MEMORY=2097152
+expect "what is needed and free when memory runs out" \
+    'cuda:0: out of memory: 1099511627776 bytes needed, [0-9]{7} free' "$standin" STANDIN_MEMORY=2097152
+expect "no cards" '^0 devices: an NVIDIA driver, but no device$' "$standin" STANDIN_DEVICES=0
+expect "cards that are hidden" "^0 devices: no device: CUDA_VISIBLE_DEVICES is ''\$" "$standin" STANDIN_DEVICES=0 \
+    CUDA_VISIBLE_DEVICES=
+expect "temperature, power and the driver's version" 'driver 580.65.06, CUDA 13.0.*; 41 C, 120 W' \
+    "$standin" LD_LIBRARY_PATH="$out/fakes"
+expect "of a slice of a card too, what there is" '580.65.06.*; 41 C, 0 W' "$standin" LD_LIBRARY_PATH="$out/fakes" FAKE_MIG=1
+expect "a missing cuBLAS" ', no cuBLAS;' "$standin" NEEDLED_CUBLAS=none
+
+# ---- the real plug-in and runtime, over drivers that are not there or will not do ----------------
+
+if [ ! -e "$out/needled-cuda.so" ]; then
+    echo "skip - the real plug-in: nvcc is not installed"
+    exit 0
+fi
+real=NEEDLED_PLUGINS=$out
+fake=LD_LIBRARY_PATH=$out/fakes
+if [ "$("$out/show_cuda" | head -c 2)" = "0 " ]; then
+    expect "no driver" '^0 devices: no NVIDIA driver: libcuda.so.1 was not found$' "$real"
+else
+    echo "skip - no driver: this machine has one"
+fi
+expect "the toolkit's stub" "^0 devices: libcuda.so.1 is the toolkit's stub, not a driver\$" "$real" "$fake" FAKE_CUINIT=34
+expect "a driver that is too old, with both versions" '^0 devices: the NVIDIA driver is for CUDA 12.4, needed is 13.[0-9]$' \
+    "$real" "$fake" FAKE_VERSION=12040
+expect "a driver without a device" '^0 devices: an NVIDIA driver, but no device$' "$real" "$fake"
+expect "a driver whose device is hidden" "^0 devices: no device: CUDA_VISIBLE_DEVICES is '7'\$" "$real" "$fake" \
+    CUDA_VISIBLE_DEVICES=7
+expect "a driver unlike its kernel module" 'differ in version' "$real" "$fake" FAKE_CUINIT=803
+expect "a driver that is not ready" 'is not ready' "$real" "$fake" FAKE_CUINIT=802
+expect "a driver with an unknown fault" '^0 devices: cudaErrorUnknown: unknown error$' "$real" "$fake" FAKE_CUINIT=999
