@@ -243,14 +243,14 @@ CUDA_TESTS   := standin cublas reports faults ops
 NVCC         ?= $(shell command -v nvcc)
 CUDA_ARCH    := 75 80 86 89 90 100 120
 OBJ_cuda     := $(if $(NVCC),$(patsubst %.cu,$(OUT)/cuda/%.o,$(SRC_gpu) $(SRC_cuda)))
-NVCCFLAGS    := -std=c++17 -O3 -I. -Werror all-warnings -DCUDA_PARTIAL \
+NVCCFLAGS    := -std=c++17 -O3 -I. -Werror all-warnings \
                 -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics \
                 $(foreach arch,$(CUDA_ARCH),-gencode arch=compute_$(arch),code=sm_$(arch)) \
                 -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
 
 # Race: the compiler's thread sanitizer calls our checker (standin/check.cc); its library is not linked.
 CXXFLAGS_standin   := -std=c++17 -g -Wall -Wextra $(if $(WERROR),-Werror) -Itests/kernels/standin -ffp-contract=off \
-                      -fPIC -fvisibility=hidden -DCUDA_PARTIAL
+                      -fPIC -fvisibility=hidden
 FLAGS_kernels_fast := -O2
 FLAGS_kernels_asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS_kernels_race := -O1 -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -DSTANDIN_RACE

@@ -254,11 +254,7 @@ static void table_close(struct backend *be)
     }
 OPS(CUDA_ENTRY)
 
-#if defined(CUDA_PARTIAL)
-#define CUDA_SET(name, parameters, arguments) table.name = cuda_##name ? entry_##name : NULL;
-#else
 #define CUDA_SET(name, parameters, arguments) table.name = entry_##name;
-#endif
 
 static struct backend_table make_table(void)
 {

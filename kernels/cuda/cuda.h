@@ -30,14 +30,8 @@ struct cuda {
     struct cuda_blas blas; /* its handle is NULL where the library is missing */
 };
 
-/* CUDA_PARTIAL: ops may be missing, for tests while they are written. */
-#if defined(CUDA_PARTIAL)
-#define CUDA_OP __attribute__((weak))
-#else
-#define CUDA_OP
-#endif
 #define CUDA_DECLARE(name, parameters, arguments) CUDA_DECLARE_(name, OP_STRIP parameters)
-#define CUDA_DECLARE_(name, ...) CUDA_OP void cuda_##name(struct cuda *cuda, __VA_ARGS__);
+#define CUDA_DECLARE_(name, ...) void cuda_##name(struct cuda *cuda, __VA_ARGS__);
 OPS(CUDA_DECLARE)
 #undef CUDA_DECLARE
 
