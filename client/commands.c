@@ -313,10 +313,15 @@ int command_devices(struct http *http, int count, char **arguments)
     {
         const cJSON *total = cJSON_GetObjectItemCaseSensitive(item, "memory_total_bytes");
         const char *job = text_of(item, "job");
+        const char *level = text_of(item, "simd_level");
+        const char *warning = text_of(item, "simd_warning");
 
-        printf("%-8s %s, %.1f GiB, %s; %s\n", text_of(item, "id"), text_of(item, "name"),
-               cJSON_IsNumber(total) ? total->valuedouble / (1 << 30) : 0, text_of(item, "detail"),
+        printf("%-8s %s, %.1f GiB, %s%s%s; %s\n", text_of(item, "id"), text_of(item, "name"),
+               cJSON_IsNumber(total) ? total->valuedouble / (1 << 30) : 0, level,
+               level[0] != '\0' ? ", " : "", text_of(item, "detail"),
                job[0] != '\0' ? job : "idle");
+        if (warning[0] != '\0')
+            printf("%-8s warning: %s\n", text_of(item, "id"), warning);
     }
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(list, "missing"))
         printf("%-8s not available: %s\n", text_of(item, "platform"), text_of(item, "reason"));

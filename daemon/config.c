@@ -18,11 +18,12 @@ const char config_usage[] =
     "  --models-dir DIR    base models, a folder each (default: models in the state dir)\n"
     "  --listen ADDR:PORT  default 127.0.0.1:7733; another address needs an API key\n"
     "  --platforms LIST    ordered, e.g. cuda,cpu (default: $NEEDLED_PLATFORMS, else cuda,cpu)\n"
+    "  --simd LEVEL        plain, avx2 or avx512 (default: $NEEDLED_SIMD, else the best there is)\n"
     "  --check-config      read the settings, say what they are, exit\n"
     "  --devices           show what this machine can compute with, exit\n"
     "  --version, --help\n"
     "\n"
-    "keys of the settings file: state_dir models_dir socket_path listen platforms public_url\n"
+    "keys of the settings file: state_dir models_dir socket_path listen platforms simd public_url\n"
     "allowed_hosts api_key_file log_level memory_limit_mb upload_limit_mb\n";
 
 static bool copy_text(char *target, size_t capacity, const char *key, const char *text,
@@ -112,10 +113,11 @@ static bool read_limits(struct config *config, const struct json *json, struct e
 
 static bool read_settings(struct config *config, const struct json *json, struct error *err)
 {
-    static const char *const known[] = {"state_dir",       "models_dir",      "socket_path",
-                                        "listen",          "platforms",       "public_url",
-                                        "allowed_hosts",   "api_key_file",    "log_level",
-                                        "memory_limit_mb", "upload_limit_mb", NULL};
+    static const char *const known[] = {
+        "state_dir", "models_dir",      "socket_path",     "listen",
+        "platforms", "public_url",      "allowed_hosts",   "api_key_file",
+        "log_level", "memory_limit_mb", "upload_limit_mb", "simd",
+        NULL};
     const struct {
         const char *key;
         char *target;
@@ -126,6 +128,7 @@ static bool read_settings(struct config *config, const struct json *json, struct
         {"socket_path", config->socket_path, sizeof(config->socket_path)},
         {"listen", config->listen, sizeof(config->listen)},
         {"platforms", config->platforms, sizeof(config->platforms)},
+        {"simd", config->simd, sizeof(config->simd)},
         {"public_url", config->public_url, sizeof(config->public_url)},
         {"allowed_hosts", config->allowed_hosts, sizeof(config->allowed_hosts)},
     };
@@ -211,6 +214,7 @@ static bool read_arguments(struct config *config, int count, char **arguments, b
         {"--models-dir", "models_dir", config->models_dir, sizeof(config->models_dir)},
         {"--listen", "listen", config->listen, sizeof(config->listen)},
         {"--platforms", "platforms", config->platforms, sizeof(config->platforms)},
+        {"--simd", "simd", config->simd, sizeof(config->simd)},
     };
 
     for (int i = 1; i < count; i++) {

@@ -31,6 +31,7 @@ struct config {
     char socket_path[LIMIT_PATH_BYTES];
     char listen[128];         /* "127.0.0.1:7733" */
     char platforms[128];      /* "": from the environment */
+    char simd[32];            /* "": from the environment */
     char public_url[256];     /* "": from the request */
     char allowed_hosts[1024]; /* "": loopback names only */
     char api_key[256];        /* "": none; from the file named by api_key_file or a credential */

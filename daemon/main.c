@@ -168,6 +168,8 @@ static int print_config(const struct config *config)
 
     printf("state_dir        %s\nmodels_dir       %s\nsocket_path      %s\nlisten           %s\n",
            config->state_dir, config->models_dir, config->socket_path, config->listen);
+    printf("simd             %s\n",
+           config->simd[0] != '\0' ? config->simd : "(environment, else the best there is)");
     printf("platforms        %s\npublic_url       %s\nallowed_hosts    %s\napi_key          %s\n",
            config->platforms[0] != '\0' ? config->platforms : open_platforms,
            config->public_url[0] != '\0' ? config->public_url : "(from each request)",
@@ -213,7 +215,8 @@ int main(int argument_count, char **arguments)
     }
     log_set_level(parts.config.log_level);
     if (!devices_detect(parts.config.platforms[0] != '\0' ? parts.config.platforms : NULL,
-                        &parts.devices, &err)) {
+                        &parts.devices, &err) ||
+        !devices_choose_simd(&parts.devices, parts.config.simd, &err)) {
         (void)fprintf(stderr, "needled: %s\n", err.message);
         return EXIT_USAGE;
     }

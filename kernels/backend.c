@@ -65,6 +65,8 @@ enum backend_status backend_open(enum backend_kind kind, const struct backend_op
                                  struct backend **ret_backend, char *ret_reason, size_t reason_size)
 {
     assert(options->thread_count >= 1);
+    if (reason_size > 0)
+        ret_reason[0] = 0;
     const int count = backend_device_count(kind, ret_reason, reason_size);
     if (count == 0)
         return BACKEND_ABSENT;
@@ -85,6 +87,18 @@ enum backend_status backend_open(enum backend_kind kind, const struct backend_op
 
     const struct plugin *plugin = plugin_load(kind, ret_reason, reason_size);
     return plugin->open(options, ret_backend, ret_reason, reason_size);
+}
+
+enum backend_status backend_choose_simd(enum backend_kind kind, const char *wanted,
+                                        const char **ret_level, char *ret_reason,
+                                        size_t reason_size)
+{
+    assert(reason_size > 0);
+    if (kind == BACKEND_CPU)
+        return cpu_choose_simd(wanted, ret_level, ret_reason, reason_size);
+    ret_reason[0] = 0;
+    *ret_level = "";
+    return BACKEND_OK;
 }
 
 void backend_close(struct backend *be)

@@ -37,7 +37,7 @@ struct backend_options {
 
 struct backend_device { /* what an inventory shows */
     char name[128];
-    char detail[128]; /* SIMD level, BLAS and its kernel for a CPU; driver for a GPU */
+    char detail[128]; /* BLAS and its kernel for a CPU; driver for a GPU */
     uint64_t memory_total_bytes, memory_free_bytes;
     int core_count;
     int temperature_celsius, power_watts; /* 0: not known */
@@ -52,12 +52,22 @@ int backend_device_count(enum backend_kind kind, char *ret_reason, size_t reason
 enum backend_status backend_describe(enum backend_kind kind, int device_index,
                                      struct backend_device *ret_device);
 
-/* The cpu backend checks its matrix products against plain loops first (odd sizes, K = 0, beta =
- * 0): BACKEND_CHECK_FAILED with the reason when they differ. */
+/*
+ * The cpu backend checks its matrix products against plain loops first (odd sizes, K = 0, beta = 0),
+ * and each level of SIMD it may use op by op against ref, once a process: BACKEND_CHECK_FAILED with
+ * the reason when they differ. Where a lower level passes, that one is taken: BACKEND_OK, and the
+ * reason names the level passed over and the op; it is empty when nothing is wrong.
+ */
 enum backend_status backend_open(enum backend_kind kind, const struct backend_options *options,
                                  struct backend **ret_backend, char *ret_reason,
                                  size_t reason_size);
 void backend_close(struct backend *be); /* NULL is fine */
+
+/* The level that backend_open takes when options ask for `wanted` (NULL: the best), with the checks
+ * and the reasons of that; "" where the kind has no levels. */
+enum backend_status backend_choose_simd(enum backend_kind kind, const char *wanted,
+                                        const char **ret_level, char *ret_reason,
+                                        size_t reason_size);
 
 /* From the next op on; BACKEND_FLOAT32 after opening. */
 void backend_set_precision(struct backend *be, enum backend_precision precision);

@@ -51,6 +51,9 @@ enum backend_status ref_open(const struct backend_options *options, struct backe
 enum backend_status cpu_open(const struct backend_options *options, struct backend **ret_backend,
                              char *ret_reason, size_t reason_size);
 
+/* backend_choose_simd, of the processor. */
+enum backend_status cpu_choose_simd(const char *wanted, const char **ret_level, char *ret_reason,
+                                    size_t reason_size);
 /* What the inventory shows of the processor. */
 void cpu_describe(struct backend_device *ret_device);
 

@@ -194,6 +194,34 @@ bool devices_detect(const char *list, struct devices *ret_devices, struct error 
     return true;
 }
 
+/* ---- the level of SIMD --------------------------------------------------------------------------- */
+
+bool devices_choose_simd(struct devices *devices, const char *wanted, struct error *err)
+{
+    const char *source = "the setting 'simd'";
+
+    if (!wanted || !wanted[0]) {
+        wanted = getenv("NEEDLED_SIMD");
+        source = "NEEDLED_SIMD";
+    }
+    if (wanted && !wanted[0])
+        wanted = NULL; /* empty: as if unset */
+    for (size_t i = 0; i < devices->count; i++) {
+        struct device *device = &devices->items[i];
+        const char *level =
+            wanted ? wanted : ""; /* where none passes: asked for again, and refused */
+        char reason[sizeof(device->simd_warning)] = "";
+        const enum backend_status status =
+            backend_choose_simd(device->kind, wanted, &level, reason, sizeof(reason));
+
+        if (status == BACKEND_ABSENT)
+            return error_set_param(err, ERR_INVALID, "simd", "%s: %s", source, reason);
+        (void)snprintf(device->simd_level, sizeof(device->simd_level), "%s", level);
+        (void)snprintf(device->simd_warning, sizeof(device->simd_warning), "%s", reason);
+    }
+    return true;
+}
+
 /* ---- what a job may ask for --------------------------------------------------------------------- */
 
 bool devices_match(const struct device *device, const char *wanted)
@@ -236,11 +264,14 @@ void devices_print(const struct devices *devices, struct buf *out)
         const struct device *device = &devices->items[i];
         const struct backend_device *known = &device->description;
 
-        buf_format(out, "%-8s %-9s %-40s %6.1f GiB %6.1f GiB  %s; %d threads of %d cores\n",
+        buf_format(out, "%-8s %-9s %-40s %6.1f GiB %6.1f GiB  %s%s%s; %d threads of %d cores\n",
                    device->id, backend_name(device->kind), known->name,
                    (double)known->memory_total_bytes / (1 << 30),
-                   (double)known->memory_free_bytes / (1 << 30), known->detail,
-                   device->thread_count, known->core_count);
+                   (double)known->memory_free_bytes / (1 << 30), device->simd_level,
+                   device->simd_level[0] ? ", " : "", known->detail, device->thread_count,
+                   known->core_count);
+        if (device->simd_warning[0])
+            buf_format(out, "%-8s warning: %s\n", device->id, device->simd_warning);
     }
     for (size_t i = 0; i < devices->missing_count; i++)
         buf_format(out, "%-8s not available: %s\n", devices->missing[i].name,

@@ -2,8 +2,8 @@
  * devices: what this machine can compute with, and why not more.
  *
  * Purpose    Inventory at start from an ordered platform list (NEEDLED_PLATFORMS, else
- *            JAX_PLATFORMS where "gpu" means any GPU): platform, name, memory, SIMD level, threads,
- *            the reason a platform is missing.
+ *            JAX_PLATFORMS where "gpu" means any GPU): platform, name, memory, threads, the reason a
+ *            platform is missing; the level of SIMD (NEEDLED_SIMD), checked against ref.
  * Ownership  devices_detect fills a caller's struct.
  * Threads    Read-only after start.
  * Failure    Unknown or unavailable names are ERR_INVALID and say what is available and why the
@@ -22,6 +22,8 @@ struct device {
     enum backend_kind kind;
     int index, thread_count;
     struct backend_device description;
+    char simd_level[16]; /* what its backend is opened with; "": it has none, or none was chosen */
+    char simd_warning[256]; /* "": none; why it is not a better one, or not usable */
 };
 struct missing_platform {
     char name[16];
@@ -37,6 +39,11 @@ struct devices {
 
 /* list NULL: the environment, else the default "cuda,cpu" where missing ones are only reported. */
 MUST_CHECK bool devices_detect(const char *list, struct devices *ret_devices, struct error *err);
+/* Chooses and checks the level of SIMD of each device that has levels: wanted, or NULL: the
+ * environment, else the best there is. A level that fails its check is replaced by a lower one, with a
+ * warning; where none passes the device stays, with the warning, and will not open. An unknown or
+ * unsupported one is ERR_INVALID (param "simd") and says what there is. Milliseconds. */
+MUST_CHECK bool devices_choose_simd(struct devices *devices, const char *wanted, struct error *err);
 /* "auto" or a device or platform name: ERR_INVALID (param "device") with the reason when this machine
  * has no such device. */
 MUST_CHECK bool devices_check_wanted(const struct devices *devices, const char *wanted,

@@ -32,14 +32,20 @@ static bool open_device(struct worker *worker)
 {
     const struct device *device = device_of(worker);
     const struct backend_options options = {.device_index = device->index,
-                                            .thread_count = device->thread_count};
+                                            .thread_count = device->thread_count,
+                                            .simd_level =
+                                                device->simd_level[0] ? device->simd_level : NULL};
     char reason[200] = "";
     enum backend_status status =
         backend_open(device->kind, &options, &worker->parts.backend, reason, sizeof(reason));
 
     if (status == BACKEND_OK) {
-        log_write_for(LOG_LEVEL_INFO, "device", device->id, "%s, %s, %d threads",
-                      device->description.name, device->description.detail, device->thread_count);
+        log_write_for(LOG_LEVEL_INFO, "device", device->id, "%s, %s%s%s, %d threads",
+                      device->description.name, device->simd_level,
+                      device->simd_level[0] ? ", " : "", device->description.detail,
+                      device->thread_count);
+        if (device->simd_warning[0])
+            log_write_for(LOG_LEVEL_WARN, "device", device->id, "%s", device->simd_warning);
         return true;
     }
     take_out_of_service(worker, reason[0] ? reason : "it could not be opened");

@@ -1,7 +1,7 @@
 #include "kernels/cpu/cpu.h"
 
 #include "kernels/cpu/blas.h"
-#include "kernels/cpu/level.h"
+#include "kernels/cpu/verdict.h"
 #include "kernels/host.h"
 
 #include <assert.h>
@@ -22,21 +22,15 @@ void cpu_close(struct backend *be)
 
 static_assert(offsetof(struct cpu, base) == 0, "a struct backend is at its start");
 
-enum backend_status cpu_open(const struct backend_options *options, struct backend **ret_backend,
-                             char *ret_reason, size_t reason_size)
+enum backend_status cpu_open_level(const struct level *level, size_t thread_count,
+                                   struct backend **ret_backend, char *ret_reason,
+                                   size_t reason_size)
 {
-    const struct level *level = level_find(options->simd_level, ret_reason, reason_size);
-
-    assert(options->thread_count >= 1);
-    if (!level)
-        return BACKEND_ABSENT;
     blas_use_one_thread();
-    if (!blas_check(blas_gemm, ret_reason, reason_size))
-        return BACKEND_CHECK_FAILED;
-
-    size_t thread_count = (size_t)options->thread_count, callers = blas_callers_max();
+    const size_t callers = blas_callers_max();
     if (thread_count > callers)
         thread_count = callers;
+
     struct cpu *cpu = calloc(1, sizeof *cpu);
     struct team *team = cpu ? team_open(thread_count, blas_use_one_thread) : NULL;
     if (!team) {
@@ -50,6 +44,37 @@ enum backend_status cpu_open(const struct backend_options *options, struct backe
     cpu->team = team;
     *ret_backend = &cpu->base;
     return BACKEND_OK;
+}
+
+enum backend_status cpu_open(const struct backend_options *options, struct backend **ret_backend,
+                             char *ret_reason, size_t reason_size)
+{
+    const struct level *level;
+
+    assert(options->thread_count >= 1);
+    blas_use_one_thread();
+    if (!blas_check(blas_gemm, ret_reason, reason_size))
+        return BACKEND_CHECK_FAILED;
+
+    const enum backend_status status =
+        verdict_choose(&verdict_list, options->simd_level, &level, ret_reason, reason_size);
+    if (status != BACKEND_OK)
+        return status;
+
+    return cpu_open_level(level, (size_t)options->thread_count, ret_backend, ret_reason,
+                          reason_size);
+}
+
+enum backend_status cpu_choose_simd(const char *wanted, const char **ret_level, char *ret_reason,
+                                    size_t reason_size)
+{
+    const struct level *level;
+    const enum backend_status status =
+        verdict_choose(&verdict_list, wanted, &level, ret_reason, reason_size);
+
+    if (status == BACKEND_OK)
+        *ret_level = level->name;
+    return status;
 }
 
 float *cpu_scratch(struct cpu *cpu, size_t count)

@@ -31,6 +31,11 @@ struct cpu {
 OPS(CPU_DECLARE)
 #undef CPU_DECLARE
 
+struct level;
+/* On the table of this level, unchecked. */
+enum backend_status cpu_open_level(const struct level *level, size_t thread_count,
+                                   struct backend **ret_backend, char *ret_reason,
+                                   size_t reason_size);
 void cpu_close(struct backend *be);
 
 /* Room for an op's own values, 64-byte aligned, not cleared, until the op ends. One block an op.

@@ -2,11 +2,10 @@
  * describe: what an inventory shows of the processor.
  *
  *   cores   those this process may run on (affinity), cut to its control group's quota
- *   detail  SIMD level and the matrix library with its kernel
+ *   detail  the matrix library with its kernel
  */
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/level.h"
 #include "kernels/host.h"
 
 #include <sched.h>
@@ -44,10 +43,7 @@ static int usable_cores(int fallback)
 
 void cpu_describe(struct backend_device *ret_device)
 {
-    char blas[256];
-
     host_describe(ret_device);
     ret_device->core_count = usable_cores(ret_device->core_count);
-    blas_describe(blas, sizeof blas);
-    (void)snprintf(ret_device->detail, sizeof ret_device->detail, "%s, %s", level_find(NULL, NULL, 0)->name, blas);
+    blas_describe(ret_device->detail, sizeof ret_device->detail);
 }

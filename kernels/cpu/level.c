@@ -1,5 +1,6 @@
 #include "kernels/cpu/level.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,13 +12,22 @@ static bool always(void)
 }
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+
 extern const struct backend_table cpu_table_avx2, cpu_table_avx512;
+
+/* Asked of the processor itself: not every compiler's __builtin_cpu_supports knows the name. */
+static bool has_f16c(void)
+{
+    unsigned int a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
 
 static bool has_avx2(void)
 {
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 static bool has_avx512(void)
@@ -27,25 +37,47 @@ static bool has_avx512(void)
 }
 #endif
 
-const struct level levels[] = {
+const struct level levels[LEVEL_COUNT] = {
 #if defined(__x86_64__)
     {"avx512", &cpu_table_avx512, has_avx512},
     {"avx2", &cpu_table_avx2, has_avx2},
 #endif
     {"plain", &cpu_table_plain, always},
 };
-const size_t level_count = sizeof levels / sizeof levels[0];
+const size_t level_count = LEVEL_COUNT;
 
-const struct level *level_find(const char *name, char *ret_reason, size_t reason_size)
+/* Adds " avx2, plain". */
+static void add_supported(const struct level *among, size_t count, char *text, size_t size)
 {
-    for (size_t i = 0; i < level_count; i++) {
-        if (name ? strcmp(name, levels[i].name) != 0 : !levels[i].is_supported())
+    const char *separator = " ";
+
+    for (size_t i = 0; i < count; i++) {
+        const size_t length = strlen(text);
+
+        if (!among[i].is_supported())
             continue;
-        if (levels[i].is_supported())
-            return &levels[i];
-        (void)snprintf(ret_reason, reason_size, "this processor does not have %s", name);
-        return NULL;
+        (void)snprintf(text + length, size - length, "%s%s", separator, among[i].name);
+        separator = ", ";
     }
-    (void)snprintf(ret_reason, reason_size, "no SIMD level '%s' in this build", name);
+}
+
+const struct level *level_find(const struct level *among, size_t count, const char *name,
+                               char *ret_reason, size_t reason_size)
+{
+    bool is_known = false;
+
+    assert(reason_size > 0);
+    for (size_t i = 0; i < count; i++) {
+        const bool is_meant = !name || strcmp(name, among[i].name) == 0;
+
+        if (is_meant && among[i].is_supported())
+            return &among[i];
+        is_known = is_known || is_meant;
+    }
+    (void)snprintf(ret_reason, reason_size,
+                   is_known ? "this processor does not have '%.32s'; it has"
+                            : "no SIMD level '%.32s' in this build; this processor has",
+                   name ? name : "");
+    add_supported(among, count, ret_reason, reason_size);
     return NULL;
 }

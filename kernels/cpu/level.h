@@ -20,10 +20,16 @@ struct level {
 };
 
 /* Best first, the last one runs everywhere. */
-extern const struct level levels[];
+#if defined(__x86_64__)
+enum { LEVEL_COUNT = 3 };
+#else
+enum { LEVEL_COUNT = 1 };
+#endif
+extern const struct level levels[LEVEL_COUNT];
 extern const size_t level_count;
 
-/* name NULL: the best that is supported. */
-const struct level *level_find(const char *name, char *ret_reason, size_t reason_size);
+/* Among these levels; name NULL: the best that is supported. The reason says what there is. */
+const struct level *level_find(const struct level *among, size_t count, const char *name,
+                               char *ret_reason, size_t reason_size);
 
 #endif

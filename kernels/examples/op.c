@@ -224,8 +224,8 @@ static uint64_t seed_of(const struct op_case *op, const struct op_size *size)
     return seed;
 }
 
-bool op_init(struct op_run *run, struct backend *be, const struct op_case *op,
-             const struct op_size *size, size_t host_bytes_max)
+static bool start(struct op_run *run, struct backend *be, const struct op_case *op,
+                  const struct op_size *size, size_t host_bytes_max)
 {
     run->be = be;
     run->op = op;
@@ -237,10 +237,47 @@ bool op_init(struct op_run *run, struct backend *be, const struct op_case *op,
     run->host_bytes = 0;
     run->host_bytes_max = host_bytes_max;
     run->fault[0] = 0;
-    if (!op_tree_build(be, size->tree, size->N, &run->tree))
-        return fail(run, "no memory for a tree of %zu tokens", size->N);
+    return op_tree_build(be, size->tree, size->N, &run->tree) ||
+           fail(run, "no memory for a tree of %zu tokens", size->N);
+}
+
+bool op_init(struct op_run *run, struct backend *be, const struct op_case *op,
+             const struct op_size *size, size_t host_bytes_max)
+{
+    if (!start(run, be, op, size, host_bytes_max))
+        return false;
     op->declare(run);
     return run->fault[0] == 0;
+}
+
+static const struct op_array *same_array(const struct op_run *run, const struct op_run *other,
+                                         const struct op_array *of)
+{
+    return of ? &run->arrays[of - other->arrays] : NULL;
+}
+
+bool op_init_as(struct op_run *run, struct backend *be, const struct op_run *other)
+{
+    assert(!other->fault[0]);
+    if (!start(run, be, other->op, other->size, other->host_bytes_max))
+        return false;
+    run->loss_scale = other->loss_scale;
+    run->random = other->random;
+    for (size_t i = 0; i < other->array_count; i++) {
+        const struct op_array *from = &other->arrays[i];
+        struct op_array *array = add_array(run, from->name, from->count, from->bytes);
+
+        if (!array)
+            return false;
+        array->read = from->read;
+        array->written = from->written;
+        array->spread = from->spread;
+        array->differentiable = from->differentiable;
+        array->upstream_of = same_array(run, other, from->upstream_of);
+        array->gradient_of = same_array(run, other, from->gradient_of);
+        memcpy(array->start, from->start, bytes_of(from));
+    }
+    return true;
 }
 
 void op_release(struct op_run *run)

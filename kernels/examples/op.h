@@ -4,7 +4,8 @@
  * Purpose    A case of the table (op_cases.h) declares its arrays; a run fills them with numbers of a
  *            fixed seed, puts them on the device and reads back what the op wrote. The check at start
  *            and the tests run the same cases over every backend.
- * Ownership  op_init / op_release (caller's storage, also after a failure); the backend is borrowed.
+ * Ownership  op_init or op_init_as, op_release (caller's storage, also after a failure); the backend
+ *            is borrowed.
  * Threads    One.
  * Failure    The first one is kept in words (op_fault); what follows does nothing and returns false.
  *            A misnamed array is a bug (asserted).
@@ -75,6 +76,8 @@ struct op_run {
 /* host_bytes_max bounds the arrays on the host; as many bytes are taken on the device. */
 bool op_init(struct op_run *run, struct backend *be, const struct op_case *op,
              const struct op_size *size, size_t host_bytes_max);
+/* The same on another backend, with the numbers of a run that was made. */
+bool op_init_as(struct op_run *run, struct backend *be, const struct op_run *other);
 void op_release(struct op_run *run);
 bool op_forward(struct op_run *run);  /* starts, uploads, runs, downloads */
 bool op_backward(struct op_run *run); /* after op_forward; true without one */

@@ -116,13 +116,15 @@ static bool open_backend(struct child *child, struct error *err)
     const struct backend_options options = {.thread_count = child->options->thread_count,
                                             .simd_level = child->options->simd_level};
     struct backend_device device = {0};
+    const char *level = "";
     char reason[256];
 
     if (backend_open(BACKEND_CPU, &options, &child->backend, reason, sizeof(reason)) != BACKEND_OK)
         return error_set(err, ERR_DEVICE, "%s", reason);
     (void)backend_describe(BACKEND_CPU, 0, &device);
-    (void)snprintf(child->measure->device, sizeof(child->measure->device), "%s, %d cores, %s",
-                   device.name, device.core_count, device.detail);
+    (void)backend_choose_simd(BACKEND_CPU, options.simd_level, &level, reason, sizeof(reason));
+    (void)snprintf(child->measure->device, sizeof(child->measure->device), "%s, %d cores, %s, %s",
+                   device.name, device.core_count, level, device.detail);
     if (!child->options->without_peak) {
         child->peak = peak_new(child->options->thread_count);
         if (!child->peak)

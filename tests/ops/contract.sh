@@ -35,6 +35,7 @@ expect "the health answer is ok" has '"status":"ok"' "$status $answer"
 call "$url/v1/devices"
 expect "the CPU is listed with its threads and memory" has \
     '"id":"cpu:0".*"memory_total_bytes":[1-9].*"threads":[1-9]' "$answer"
+expect "with the level of SIMD that was checked" has '"simd_level":"[a-z0-9]*","simd_warning":null' "$answer"
 expect "CUDA is missing, with its reason" has '"platform":"cuda","reason":"needled-cuda.so is not installed"' "$answer"
 expect "GPU acceleration is said to be off" has '"gpu_active":false' "$answer"
 

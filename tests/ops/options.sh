@@ -31,13 +31,23 @@ unset NEEDLED_PLATFORMS
 export JAX_PLATFORMS=cpu
 result "JAX_PLATFORMS is honoured" says "cpu:0" --devices
 unset JAX_PLATFORMS
-result "the inventory names the CPU and why CUDA is missing" says "cuda.*not built" --devices
+result "the inventory names the CPU and why CUDA is missing" says "cuda.*not installed" --devices
+export NEEDLED_SIMD=plain
+result "the level of SIMD is chosen and shown" says "plain, OpenBLAS" --devices
+export NEEDLED_SIMD=avx3
+result "an unknown level of SIMD says what there is" refuses "NEEDLED_SIMD.*'avx3'.*plain" --devices
+result "an option wins over the environment" says "plain, OpenBLAS" --simd plain --devices
+unset NEEDLED_SIMD
 result "the version is told" says "needled $(cat daemon/VERSION)" --version
 result "the help lists the options" says "--check-config" --help
 
 echo '{"listen": "127.0.0.1:9999", "log_level": "warn"}' >"$work/good.json"
 result "settings come from a file" says "127.0.0.1:9999" --config "$work/good.json" --check-config --state-dir "$work/s"
 result "the command line wins over the file" says "127.0.0.1:8888" --listen 127.0.0.1:8888 --config "$work/good.json" --check-config --state-dir "$work/s"
+echo '{"simd": "plain"}' >"$work/good.json"
+result "the level of SIMD may stand in the file" says "plain, OpenBLAS" --config "$work/good.json" --devices
+echo '{"simd": "fast"}' >"$work/bad.json"
+result "where an unknown one is refused too" refuses "'fast'" --config "$work/bad.json" --check-config
 echo '{"listn": "x"}' >"$work/bad.json"
 result "an unknown key is named" refuses "listn" --config "$work/bad.json" --check-config
 echo '{"listen": 1}' >"$work/bad.json"

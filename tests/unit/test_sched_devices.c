@@ -1,5 +1,5 @@
-/* Proves: the platform list is read from where it should be, a name that is unknown or not there is an
- * error that says what is, and a job may only ask for a device that exists. */
+/* Proves: the platform list and the level of SIMD are read from where they should be, a name that is
+ * unknown or not there is an error that says what is, and a job may only ask for a device that exists. */
 #include "daemon/base/buf.h"
 #include "daemon/sched/devices.h"
 #include "tests/support/test.h"
@@ -11,6 +11,7 @@ static int clear_environment(void **state)
     (void)state;
     (void)unsetenv("NEEDLED_PLATFORMS");
     (void)unsetenv("JAX_PLATFORMS");
+    (void)unsetenv("NEEDLED_SIMD");
     return 0;
 }
 
@@ -150,6 +151,83 @@ static void the_table_shows_devices_and_what_is_missing(void **state)
     buf_release(&text);
 }
 
+static const struct device *cpu_of(const struct devices *devices)
+{
+    const struct device *device = &devices->items[devices->count - 1];
+
+    assert_int_equal(device->kind, BACKEND_CPU);
+    return device;
+}
+
+static void the_level_of_simd_is_the_setting_then_the_environment_then_the_best(void **state)
+{
+    static const struct {
+        const char *setting, *environment, *expected;
+    } cases[] = {
+        {"plain", "nonsense", "plain"},
+        {NULL, "plain", "plain"},
+        {"", "plain", "plain"},
+        {NULL, "", NULL},
+        {"", NULL, NULL}, /* the best there is */
+    };
+    struct devices devices;
+    struct error err = {0};
+    const char *best = "";
+    char reason[256] = "";
+
+    (void)state;
+    assert_int_equal(backend_choose_simd(BACKEND_CPU, NULL, &best, reason, sizeof(reason)),
+                     BACKEND_OK);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        (void)unsetenv("NEEDLED_SIMD");
+        if (cases[i].environment)
+            (void)setenv("NEEDLED_SIMD", cases[i].environment, 1);
+        assert_true(devices_detect("cpu", &devices, &err));
+        if (!devices_choose_simd(&devices, cases[i].setting, &err))
+            fail_msg("case %zu: %s", i, err.message);
+        assert_string_equal(cpu_of(&devices)->simd_level,
+                            cases[i].expected ? cases[i].expected : best);
+        assert_string_equal(cpu_of(&devices)->simd_warning, "");
+    }
+}
+
+static void an_unknown_level_of_simd_is_refused_with_what_there_is(void **state)
+{
+    struct devices devices;
+    struct error err = {0};
+
+    (void)state;
+    assert_true(devices_detect("cpu", &devices, &err));
+    assert_false(devices_choose_simd(&devices, "avx3", &err));
+    assert_int_equal(err.code, ERR_INVALID);
+    assert_string_equal(err.param, "simd");
+    if (!strstr(err.message, "'avx3'") || !strstr(err.message, "plain"))
+        fail_msg("%s", err.message);
+    (void)setenv("NEEDLED_SIMD", "mmx", 1);
+    assert_false(devices_choose_simd(&devices, NULL, &err));
+    if (!strstr(err.message, "NEEDLED_SIMD") || !strstr(err.message, "'mmx'"))
+        fail_msg("%s", err.message);
+}
+
+static void a_level_that_is_passed_over_is_shown_with_its_warning(void **state)
+{
+    struct devices devices;
+    struct error err = {0};
+    struct buf text;
+
+    (void)state;
+    assert_true(devices_detect("cpu", &devices, &err));
+    (void)snprintf(devices.items[0].simd_level, sizeof(devices.items[0].simd_level), "avx2");
+    (void)snprintf(devices.items[0].simd_warning, sizeof(devices.items[0].simd_warning),
+                   "SIMD level avx512 computes wrong results here: gate");
+    buf_init(&text, 1 << 16);
+    devices_print(&devices, &text);
+    assert_false(text.failed);
+    assert_non_null(strstr(text.data, "  avx2, OpenBLAS"));
+    assert_non_null(strstr(text.data, "warning: SIMD level avx512 computes wrong"));
+    buf_release(&text);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, clear_environment)
 
 int main(void)
@@ -162,6 +240,9 @@ int main(void)
         TEST(jax_gpu_means_any_gpu),
         TEST(a_job_may_ask_for_what_exists),
         TEST(the_table_shows_devices_and_what_is_missing),
+        TEST(the_level_of_simd_is_the_setting_then_the_environment_then_the_best),
+        TEST(an_unknown_level_of_simd_is_refused_with_what_there_is),
+        TEST(a_level_that_is_passed_over_is_shown_with_its_warning),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
