@@ -254,6 +254,27 @@ void ref_hyper_write_forward(float *T, const float *S, const float *h, const flo
     }
 }
 
+/* dh of one token. */
+static void write_backward_weights(float *dh_token, const float *dT_token, const float *S_token,
+                                   const float *y_token, const float *u_token, size_t n, size_t D)
+{
+    for (size_t i = 0; i < n; i++) {
+        double dpost = 0;
+
+        for (size_t d = 0; d < D; d++)
+            dpost += dT_token[i * D + d] * ((double)y_token[d] - u_token[d]);
+        dh_token[i] = 0;
+        dh_token[n + i] = (float)dpost;
+        for (size_t j = 0; j < n; j++) {
+            double dres = 0;
+
+            for (size_t d = 0; d < D; d++)
+                dres += (double)dT_token[i * D + d] * S_token[j * D + d];
+            dh_token[2 * n + i * n + j] = (float)dres;
+        }
+    }
+}
+
 void ref_hyper_write_backward(float *dS, float *dy, float *dh, const float *dT, const float *S,
                               const float *h, const float *y, const float *u, size_t N,
                               size_t lanes, size_t D)
@@ -265,21 +286,8 @@ void ref_hyper_write_backward(float *dS, float *dy, float *dh, const float *dT, 
         const float *post = &h[token * M + n], *res = &h[token * M + 2 * n];
         const float *dT_token = &dT[token * n * D], *S_token = &S[token * n * D];
 
-        for (size_t i = 0; i < n; i++) {
-            double dpost = 0;
-
-            for (size_t d = 0; d < D; d++)
-                dpost += dT_token[i * D + d] * ((double)y[token * D + d] - u[token * D + d]);
-            dh[token * M + i] = 0;
-            dh[token * M + n + i] = (float)dpost;
-            for (size_t j = 0; j < n; j++) {
-                double dres = 0;
-
-                for (size_t d = 0; d < D; d++)
-                    dres += (double)dT_token[i * D + d] * S_token[j * D + d];
-                dh[token * M + 2 * n + i * n + j] = (float)dres;
-            }
-        }
+        write_backward_weights(&dh[token * M], dT_token, S_token, &y[token * D], &u[token * D], n,
+                               D);
         for (size_t d = 0; d < D; d++) {
             double sum = 0;
 

@@ -17,6 +17,40 @@
 
 /* ---- products ---------------------------------------------------------------------------------*/
 
+/* sum += weight row */
+ALWAYS_INLINE void add_scaled_rows(vector_f (*sum)[ROW_VECTORS], float weight,
+                                   vector_f (*row)[ROW_VECTORS], const size_t V)
+{
+#pragma GCC unroll 8
+    for (size_t v = 0; v < V; v++)
+#pragma GCC unroll 8
+        for (size_t i = 0; i < ROW_VECTORS; i++)
+            sum[v][i] += weight * row[v][i];
+}
+
+/* The sums, scaled, to where they belong. */
+ALWAYS_INLINE void put_block(const struct monarch_product *p, size_t first_m, size_t first_v,
+                             vector_f (*sum)[BLOCK_V][ROW_VECTORS], const size_t M, const size_t V)
+{
+#pragma GCC unroll 8
+    for (size_t m = 0; m < M; m++)
+#pragma GCC unroll 8
+        for (size_t v = 0; v < V; v++) {
+            const size_t at_m = first_m + m, at_v = first_v + v;
+            const size_t channel = at_m * p->place_m + at_v * p->place_v;
+            const float scale = p->scale ? p->scale[channel] : 1.0f;
+            float *out =
+                p->out + (p->place ? p->place[channel] : at_m * p->out_m + at_v * p->out_v);
+#pragma GCC unroll 8
+            for (size_t i = 0; i < ROW_VECTORS; i++) {
+                vector_f value = scale * sum[m][v][i];
+                if (p->add)
+                    value += vector_at(out + i * VECTOR_FLOATS);
+                vector_put(out + i * VECTOR_FLOATS, value);
+            }
+        }
+}
+
 /* M and V are constants where this is inlined, and at most BLOCK_M and BLOCK_V. */
 ALWAYS_INLINE void product_block(const struct monarch_product *p, size_t first_m, size_t first_v,
                                  const size_t M, const size_t V)
@@ -40,32 +74,10 @@ ALWAYS_INLINE void product_block(const struct monarch_product *p, size_t first_m
             for (size_t i = 0; i < ROW_VECTORS; i++)
                 row[v][i] = vector_at(in + v * in_v + i * VECTOR_FLOATS);
 #pragma GCC unroll 8
-        for (size_t m = 0; m < M; m++) {
-            const float weight = w[m * w_m];
-#pragma GCC unroll 8
-            for (size_t v = 0; v < V; v++)
-#pragma GCC unroll 8
-                for (size_t i = 0; i < ROW_VECTORS; i++)
-                    sum[m][v][i] += weight * row[v][i];
-        }
+        for (size_t m = 0; m < M; m++)
+            add_scaled_rows(sum[m], w[m * w_m], row, V);
     }
-#pragma GCC unroll 8
-    for (size_t m = 0; m < M; m++)
-#pragma GCC unroll 8
-        for (size_t v = 0; v < V; v++) {
-            const size_t at_m = first_m + m, at_v = first_v + v;
-            const size_t channel = at_m * p->place_m + at_v * p->place_v;
-            const float scale = p->scale ? p->scale[channel] : 1.0f;
-            float *out =
-                p->out + (p->place ? p->place[channel] : at_m * p->out_m + at_v * p->out_v);
-#pragma GCC unroll 8
-            for (size_t i = 0; i < ROW_VECTORS; i++) {
-                vector_f value = scale * sum[m][v][i];
-                if (p->add)
-                    value += vector_at(out + i * VECTOR_FLOATS);
-                vector_put(out + i * VECTOR_FLOATS, value);
-            }
-        }
+    put_block(p, first_m, first_v, sum, M, V);
 }
 
 /* One block of columns, all M. */
@@ -93,21 +105,20 @@ void monarch_rows_product(const struct monarch_product *product)
 /* ---- four floats ------------------------------------------------------------------------------*/
 
 typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
-typedef int32_t quad_i __attribute__((vector_size(16)));
 
 #define QUAD 4
 
 ALWAYS_INLINE void turn_quads(quad q[QUAD])
 {
-    const quad a = __builtin_shuffle(q[0], q[1], (quad_i){0, 4, 1, 5});
-    const quad b = __builtin_shuffle(q[2], q[3], (quad_i){0, 4, 1, 5});
-    const quad c = __builtin_shuffle(q[0], q[1], (quad_i){2, 6, 3, 7});
-    const quad d = __builtin_shuffle(q[2], q[3], (quad_i){2, 6, 3, 7});
+    const quad a = __builtin_shufflevector(q[0], q[1], 0, 4, 1, 5);
+    const quad b = __builtin_shufflevector(q[2], q[3], 0, 4, 1, 5);
+    const quad c = __builtin_shufflevector(q[0], q[1], 2, 6, 3, 7);
+    const quad d = __builtin_shufflevector(q[2], q[3], 2, 6, 3, 7);
 
-    q[0] = __builtin_shuffle(a, b, (quad_i){0, 1, 4, 5});
-    q[1] = __builtin_shuffle(a, b, (quad_i){2, 3, 6, 7});
-    q[2] = __builtin_shuffle(c, d, (quad_i){0, 1, 4, 5});
-    q[3] = __builtin_shuffle(c, d, (quad_i){2, 3, 6, 7});
+    q[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+    q[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    q[2] = __builtin_shufflevector(c, d, 0, 1, 4, 5);
+    q[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
 }
 
 static inline quad quad_at(const float *p)
@@ -141,6 +152,23 @@ ALWAYS_INLINE quad fold_four(const vector_f sum[QUAD])
 #define PAIRS_M 4
 #define PAIRS_N (BLOCK_V == 4 ? 4 : 2)
 
+/* The sums of each vector's lanes, to where they belong. */
+ALWAYS_INLINE void add_lanes(const struct monarch_pairs *p, size_t first_m, size_t first_n,
+                             vector_f (*sum)[PAIRS_N], const size_t M, const size_t N)
+{
+#pragma GCC unroll 8
+    for (size_t at = 0; at < M * N; at += QUAD) {
+        vector_f four[QUAD];
+#pragma GCC unroll 8
+        for (size_t k = 0; k < QUAD; k++)
+            four[k] = at + k < M * N ? sum[(at + k) / N][(at + k) % N] : (vector_f){0};
+        const quad total = fold_four(four);
+        for (size_t k = 0; k < QUAD && at + k < M * N; k++)
+            p->out[(first_m + (at + k) / N) * p->out_m + (first_n + (at + k) % N) * p->out_n] +=
+                total[k];
+    }
+}
+
 ALWAYS_INLINE void pairs_block(const struct monarch_pairs *p, size_t first_m, size_t first_n,
                                const size_t M, const size_t N)
 {
@@ -166,17 +194,7 @@ ALWAYS_INLINE void pairs_block(const struct monarch_pairs *p, size_t first_m, si
             }
         }
     }
-#pragma GCC unroll 8
-    for (size_t at = 0; at < M * N; at += QUAD) {
-        vector_f four[QUAD];
-#pragma GCC unroll 8
-        for (size_t k = 0; k < QUAD; k++)
-            four[k] = at + k < M * N ? sum[(at + k) / N][(at + k) % N] : (vector_f){0};
-        const quad total = fold_four(four);
-        for (size_t k = 0; k < QUAD && at + k < M * N; k++)
-            p->out[(first_m + (at + k) / N) * p->out_m + (first_n + (at + k) % N) * p->out_n] +=
-                total[k];
-    }
+    add_lanes(p, first_m, first_n, sum, M, N);
 }
 
 void monarch_rows_pairs(const struct monarch_pairs *pairs)
