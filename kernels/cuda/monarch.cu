@@ -8,7 +8,7 @@
 
 #include <assert.h>
 
-/* A tile's array of values, in floats: several of them stay in a card's cache. Tests make it small. */
+/* A tile's array of values, in floats: a few stay in a card's cache. Tests make it small. */
 #if !defined(MONARCH_TILE_FLOATS)
 #define MONARCH_TILE_FLOATS (4 << 20)
 #endif

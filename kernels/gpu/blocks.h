@@ -13,13 +13,6 @@
 
 #include "kernels/gpu/kernels.h"
 
-/* Loops over arrays that are to stay in registers. */
-#if defined(__CUDACC__) || defined(__HIPCC__) || defined(GPU_OPENCL)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL
-#endif
-
 /* ---- dots.cu --------------------------------------------------------------------------------- */
 
 /* Tokens whose share of a product of columns is summed by one group, and its square of them. */
@@ -31,7 +24,7 @@
 KERNEL gpu_column_dots(GLOBAL float *partials, GLOBAL const float *x, int x_stride,
                        GLOBAL const float *y, int y_stride, int N, int C);
 
-/* ---- monarch.cu: N tokens, P = a b values each ------------------------------------------------ */
+/* ---- monarch.cu: N tokens, P = a b values each ----------------------------------------------- */
 
 #define GPU_FACTOR_VECTORS 128
 #define GPU_FACTOR_OUTPUTS 32
@@ -93,7 +86,7 @@ KERNEL gpu_monarch_pairs(GLOBAL float *partials, GLOBAL const float *left, int l
                          GLOBAL const int *right_place, int right_stride, int right_count, int rows,
                          int columns, int step, int t_shift, int t_step, int N);
 
-/* ---- hyper.cu: N tokens, n lanes, width W = n D, M = 2 n + n n coefficients ------------------- */
+/* ---- hyper.cu: N tokens, n lanes, width W = n D, M = 2 n + n n coefficients ------------------ */
 
 #define GPU_LANES_MAX 8
 #define GPU_SINKHORN_ROUNDS 20

@@ -2,7 +2,8 @@
  * hyper: reading from hyper-connections: coefficients and the mix of the lanes, both ways.
  *
  * The formula is that of kernels/ref/hyper.c. What is left of Sinkhorn after every half-round is
- *   L[i,j] = l[i,j] - R[i] - C[j],   R[i] = logsumexp_j(l[i,j] - C[j]),   C[j] = logsumexp_i(l[i,j] - R[i])
+ *   L[i,j] = l[i,j] - R[i] - C[j]
+ *   R[i]   = logsumexp_j(l[i,j] - C[j]),   C[j] = logsumexp_i(l[i,j] - R[i])
  * in turn, from C = 0: forward keeps only l, R and C in a thread's registers, a thread to a token;
  * backward goes back through the R and C that it noted on the way.
  *
@@ -12,9 +13,9 @@
  *
  * Shapes    As the reference's, W = n D; step [N]; dl [N,M].
  * Writes    dS and dscale accumulate, all else is set.
- * Numerics  f32; raw is summed by stretches of 32 of W, in order; a token's other sums over W or D are
- *           256 sums of every 256th element, added up as group_sum does; dphi goes through a block's
- *           tokens in order. eps 1e-6; the gradient passes the rounding.
+ * Numerics  f32; raw is summed by stretches of 32 of W, in order; a token's other sums over W or D
+ *           are 256 sums of every 256th element, added up as group_sum does; dphi goes through a
+ *           block's tokens in order. eps 1e-6; the gradient passes the rounding.
  * Source    As kernels/ref/hyper.c.
  */
 #include "kernels/gpu/blocks.h"
@@ -91,19 +92,24 @@ KERNEL gpu_hyper_raw(GLOBAL float *raw, GLOBAL const float *S, GLOBAL const floa
         }
         SYNC();
         for (int k = 0; k < TILE; k++) {
-            UNROLL for (int x = 0; x < 2; x++) UNROLL for (int y = 0; y < 4; y++) part[x][y] +=
-                nx_tile[k][own_n + 32 * x] * phi_tile[k][own_m + 8 * y];
-        }
-        UNROLL for (int x = 0; x < 2; x++) UNROLL for (int y = 0; y < 4; y++) sum[x][y] +=
-            part[x][y];
-    }
-    UNROLL for (int x = 0; x < 2; x++) UNROLL for (int y = 0; y < 4; y++)
-    {
-        const int n = first_n + own_n + 32 * x, m = first_m + own_m + 8 * y;
+            for (int x = 0; x < 2; x++) {
+                const float value = nx_tile[k][own_n + 32 * x];
 
-        if (n < N && m < M)
-            raw[(gpu_size)n * (gpu_size)M + (gpu_size)m] = sum[x][y];
+                for (int y = 0; y < 4; y++)
+                    part[x][y] += value * phi_tile[k][own_m + 8 * y];
+            }
+        }
+        for (int x = 0; x < 2; x++)
+            for (int y = 0; y < 4; y++)
+                sum[x][y] += part[x][y];
     }
+    for (int x = 0; x < 2; x++)
+        for (int y = 0; y < 4; y++) {
+            const int n = first_n + own_n + 32 * x, m = first_m + own_m + 8 * y;
+
+            if (n < N && m < M)
+                raw[(gpu_size)n * (gpu_size)M + (gpu_size)m] = sum[x][y];
+        }
 }
 
 /*
@@ -113,16 +119,17 @@ KERNEL gpu_hyper_raw(GLOBAL float *raw, GLOBAL const float *S, GLOBAL const floa
 DEVICE void sinkhorn_half(float *own, const float *other, const float *l, int line, int step,
                           int lanes, int size)
 {
-    UNROLL for (int i = 0; i < size; i++)
-    {
+    for (int i = 0; i < size; i++) {
         float largest = -3e38f, total = 0;
 
         if (i >= lanes)
             continue;
-        UNROLL for (int j = 0; j < size; j++) if (j < lanes) largest =
-            fmaxf(largest, l[i * line + j * step] - other[j]);
-        UNROLL for (int j = 0; j < size; j++) if (j < lanes) total +=
-            expf(l[i * line + j * step] - other[j] - largest);
+        for (int j = 0; j < size; j++)
+            if (j < lanes)
+                largest = fmaxf(largest, l[i * line + j * step] - other[j]);
+        for (int j = 0; j < size; j++)
+            if (j < lanes)
+                total += expf(l[i * line + j * step] - other[j] - largest);
         own[i] = largest + logf(total);
     }
 }
@@ -131,8 +138,10 @@ DEVICE void sinkhorn_half(float *own, const float *other, const float *l, int li
 DEVICE void mix_logits(float *l, GLOBAL const float *raw, float scale, GLOBAL const float *bias,
                        int lanes, int size)
 {
-    UNROLL for (int i = 0; i < size; i++) UNROLL for (int j = 0; j < size; j++) l[i * size + j] =
-        i < lanes && j < lanes ? scale * raw[i * lanes + j] + bias[i * lanes + j] : 0.0f;
+    for (int i = 0; i < size; i++)
+        for (int j = 0; j < size; j++)
+            l[i * size + j] =
+                i < lanes && j < lanes ? scale * raw[i * lanes + j] + bias[i * lanes + j] : 0.0f;
 }
 
 DEVICE void mix_forward(GLOBAL float *res, GLOBAL const float *raw, float scale,
@@ -145,9 +154,10 @@ DEVICE void mix_forward(GLOBAL float *res, GLOBAL const float *raw, float scale,
         sinkhorn_half(rows, columns, l, size, 1, lanes, size);
         sinkhorn_half(columns, rows, l, 1, size, lanes, size);
     }
-    UNROLL for (int i = 0; i < size; i++)
-        UNROLL for (int j = 0; j < size; j++) if (i < lanes && j < lanes) res[i * lanes + j] =
-            expf(l[i * size + j] - rows[i] - columns[j]);
+    for (int i = 0; i < size; i++)
+        for (int j = 0; j < size; j++)
+            if (i < lanes && j < lanes)
+                res[i * lanes + j] = expf(l[i * size + j] - rows[i] - columns[j]);
 }
 
 KERNEL gpu_hyper_coefficients(GLOBAL float *h, GLOBAL const float *raw, GLOBAL const float *scale,
@@ -208,15 +218,17 @@ KERNEL gpu_hyper_pre_backward(GLOBAL float *dl, GLOBAL const float *du, GLOBAL c
 DEVICE void sinkhorn_half_backward(float *dL, const float *own, const float *other, const float *l,
                                    int line, int step, int lanes, int size)
 {
-    UNROLL for (int i = 0; i < size; i++)
-    {
+    for (int i = 0; i < size; i++) {
         float total = 0;
 
         if (i >= lanes)
             continue;
-        UNROLL for (int j = 0; j < size; j++) if (j < lanes) total += dL[i * line + j * step];
-        UNROLL for (int j = 0; j < size; j++) if (j < lanes) dL[i * line + j * step] -=
-            expf(l[i * line + j * step] - own[i] - other[j]) * total;
+        for (int j = 0; j < size; j++)
+            if (j < lanes)
+                total += dL[i * line + j * step];
+        for (int j = 0; j < size; j++)
+            if (j < lanes)
+                dL[i * line + j * step] -= expf(l[i * line + j * step] - own[i] - other[j]) * total;
     }
 }
 
@@ -224,16 +236,18 @@ DEVICE void sinkhorn_half_backward(float *dL, const float *own, const float *oth
 DEVICE void note(GLOBAL float *noted, const float *offsets, int half_round, int N, int lanes,
                  int size)
 {
-    UNROLL for (int i = 0; i < size; i++) if (i < lanes)
-        noted[(gpu_size)(half_round * lanes + i) * (gpu_size)N] = offsets[i];
+    for (int i = 0; i < size; i++)
+        if (i < lanes)
+            noted[(gpu_size)(half_round * lanes + i) * (gpu_size)N] = offsets[i];
 }
 
 DEVICE void recall(float *offsets, GLOBAL const float *noted, int half_round, int N, int lanes,
                    int size)
 {
-    UNROLL for (int i = 0; i < size; i++) offsets[i] =
-        half_round >= 0 && i < lanes ? noted[(gpu_size)(half_round * lanes + i) * (gpu_size)N]
-                                     : 0.0f;
+    for (int i = 0; i < size; i++)
+        offsets[i] = half_round >= 0 && i < lanes
+                         ? noted[(gpu_size)(half_round * lanes + i) * (gpu_size)N]
+                         : 0.0f;
 }
 
 DEVICE void mix_backward(GLOBAL float *dl, GLOBAL float *noted, GLOBAL const float *dres,
@@ -249,18 +263,22 @@ DEVICE void mix_backward(GLOBAL float *dl, GLOBAL float *noted, GLOBAL const flo
         sinkhorn_half(columns, rows, l, 1, size, lanes, size);
         note(noted, columns, 2 * round + 1, N, lanes, size);
     }
-    UNROLL for (int i = 0; i < size; i++) UNROLL for (int j = 0; j < size; j++) dL[i * size + j] =
-        i < lanes && j < lanes ? dres[i * lanes + j] * expf(l[i * size + j] - rows[i] - columns[j])
-                               : 0.0f;
+    for (int i = 0; i < size; i++)
+        for (int j = 0; j < size; j++)
+            dL[i * size + j] =
+                i < lanes && j < lanes
+                    ? dres[i * lanes + j] * expf(l[i * size + j] - rows[i] - columns[j])
+                    : 0.0f;
     for (int round = GPU_SINKHORN_ROUNDS - 1; round >= 0; round--) {
         recall(rows, noted, 2 * round, N, lanes, size);
         sinkhorn_half_backward(dL, columns, rows, l, 1, size, lanes, size);
         recall(columns, noted, 2 * round - 1, N, lanes, size);
         sinkhorn_half_backward(dL, rows, columns, l, size, 1, lanes, size);
     }
-    UNROLL for (int i = 0; i < size; i++)
-        UNROLL for (int j = 0; j < size; j++) if (i < lanes && j < lanes) dl[i * lanes + j] =
-            dL[i * size + j];
+    for (int i = 0; i < size; i++)
+        for (int j = 0; j < size; j++)
+            if (i < lanes && j < lanes)
+                dl[i * lanes + j] = dL[i * size + j];
 }
 
 KERNEL gpu_hyper_coefficients_backward(GLOBAL float *dl, GLOBAL float *offsets,
@@ -312,11 +330,10 @@ KERNEL gpu_hyper_read_backward(GLOBAL float *dS, GLOBAL const float *du, GLOBAL 
 
         for (int m = 0; m < M; m++) {
             const float weight = phi[(gpu_size)k * (gpu_size)M + (gpu_size)m];
-            UNROLL for (int t = 0; t < GPU_HYPER_BACKWARD_TOKENS; t++) dnx[t] +=
-                weight * draw[m][t];
+            for (int t = 0; t < GPU_HYPER_BACKWARD_TOKENS; t++)
+                dnx[t] += weight * draw[m][t];
         }
-        UNROLL for (int t = 0; t < GPU_HYPER_BACKWARD_TOKENS; t++)
-        {
+        for (int t = 0; t < GPU_HYPER_BACKWARD_TOKENS; t++) {
             const gpu_size n = (gpu_size)(first_n + t), at = n * (gpu_size)W + (gpu_size)k;
 
             if (first_n + t < N) {
@@ -326,8 +343,7 @@ KERNEL gpu_hyper_read_backward(GLOBAL float *dS, GLOBAL const float *du, GLOBAL 
             }
         }
     }
-    UNROLL for (int t = 0; t < GPU_HYPER_BACKWARD_TOKENS; t++)
-    {
+    for (int t = 0; t < GPU_HYPER_BACKWARD_TOKENS; t++) {
         const float total = group_sum(mean[t], scratch);
         const gpu_size row = (gpu_size)(first_n + t) * (gpu_size)W;
 
@@ -370,18 +386,22 @@ KERNEL gpu_hyper_phi_partials(GLOBAL float *partials, GLOBAL const float *S, GLO
         }
         SYNC();
         for (int s = 0; s < TILE; s++) {
-            UNROLL for (int x = 0; x < 2; x++) UNROLL for (int y = 0; y < 2; y++) sum[x][y] +=
-                nx_tile[s][own_k + 16 * x] * draw_tile[s][own_m + 16 * y];
+            for (int x = 0; x < 2; x++) {
+                const float value = nx_tile[s][own_k + 16 * x];
+
+                for (int y = 0; y < 2; y++)
+                    sum[x][y] += value * draw_tile[s][own_m + 16 * y];
+            }
         }
     }
-    UNROLL for (int x = 0; x < 2; x++) UNROLL for (int y = 0; y < 2; y++)
-    {
-        const int k = first_k + own_k + 16 * x, m = first_m + own_m + 16 * y;
+    for (int x = 0; x < 2; x++)
+        for (int y = 0; y < 2; y++) {
+            const int k = first_k + own_k + 16 * x, m = first_m + own_m + 16 * y;
 
-        if (k < W && m < M)
-            partials[((gpu_size)GROUP_Y * (gpu_size)W + (gpu_size)k) * (gpu_size)M + (gpu_size)m] =
-                sum[x][y];
-    }
+            if (k < W && m < M)
+                partials[((gpu_size)GROUP_Y * (gpu_size)W + (gpu_size)k) * (gpu_size)M +
+                         (gpu_size)m] = sum[x][y];
+        }
 }
 
 KERNEL gpu_hyper_scale_backward(GLOBAL float *dscale, GLOBAL const float *partials, int B,

@@ -26,12 +26,13 @@ KERNEL gpu_hyper_write_forward(GLOBAL float *T, GLOBAL const float *S, GLOBAL co
         return; /* no barrier below */
 
     const float added = y[at] - u[at];
-    UNROLL for (int j = 0; j < GPU_LANES_MAX; j++) column[j] =
-        j < lanes ? S[first + (gpu_size)j * (gpu_size)D] : 0.0f;
+    for (int j = 0; j < GPU_LANES_MAX; j++)
+        column[j] = j < lanes ? S[first + (gpu_size)j * (gpu_size)D] : 0.0f;
     for (int i = 0; i < lanes; i++) {
         float sum = post[i] * added;
-        UNROLL for (int j = 0; j < GPU_LANES_MAX; j++) if (j < lanes) sum +=
-            res[i * lanes + j] * column[j];
+        for (int j = 0; j < GPU_LANES_MAX; j++)
+            if (j < lanes)
+                sum += res[i * lanes + j] * column[j];
         T[first + (gpu_size)i * (gpu_size)D] = sum;
     }
 }
@@ -54,14 +55,14 @@ KERNEL gpu_hyper_write_coefficients(GLOBAL float *dh, GLOBAL const float *dT, GL
             const float upstream = dT[first + (gpu_size)i * (gpu_size)D + (gpu_size)d];
 
             added += upstream * (y[row + d] - u[row + d]);
-            UNROLL for (int j = 0; j < GPU_LANES_MAX; j++) if (j < lanes) mixed[j] +=
-                upstream * S[first + (gpu_size)j * (gpu_size)D + (gpu_size)d];
+            for (int j = 0; j < GPU_LANES_MAX; j++)
+                if (j < lanes)
+                    mixed[j] += upstream * S[first + (gpu_size)j * (gpu_size)D + (gpu_size)d];
         }
         added = group_sum(added, scratch);
         if (THREAD == 0)
             post[i] = added;
-        UNROLL for (int j = 0; j < GPU_LANES_MAX; j++)
-        {
+        for (int j = 0; j < GPU_LANES_MAX; j++) {
             if (j < lanes) { /* the same way for all threads */
                 const float total = group_sum(mixed[j], scratch);
 
@@ -83,8 +84,7 @@ KERNEL gpu_hyper_write_backward(GLOBAL float *dS, GLOBAL float *dy, GLOBAL const
 
     if (d >= D)
         return; /* no barrier below */
-    UNROLL for (int i = 0; i < GPU_LANES_MAX; i++)
-    {
+    for (int i = 0; i < GPU_LANES_MAX; i++) {
         column[i] = i < lanes ? dT[first + (gpu_size)i * (gpu_size)D] : 0.0f;
         if (i < lanes)
             sum += post[i] * column[i];
@@ -92,8 +92,9 @@ KERNEL gpu_hyper_write_backward(GLOBAL float *dS, GLOBAL float *dy, GLOBAL const
     dy[n * (gpu_size)D + (gpu_size)d] = sum;
     for (int j = 0; j < lanes; j++) {
         float mixed = 0;
-        UNROLL for (int i = 0; i < GPU_LANES_MAX; i++) if (i < lanes) mixed +=
-            res[i * lanes + j] * column[i];
+        for (int i = 0; i < GPU_LANES_MAX; i++)
+            if (i < lanes)
+                mixed += res[i * lanes + j] * column[i];
         dS[first + (gpu_size)j * (gpu_size)D] = mixed;
     }
 }

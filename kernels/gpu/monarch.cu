@@ -44,11 +44,11 @@ KERNEL gpu_monarch_condition(GLOBAL float *m, GLOBAL const float *x, GLOBAL cons
 
         for (int d = THREAD; d < D; d += GROUP_SIZE) {
             const float value = x[row + d];
-            UNROLL for (int r = 0; r < RANKS; r++) if (first + r < rank) sum[r] +=
-                value * cond_v[(gpu_size)d * (gpu_size)rank + first + r];
+            for (int r = 0; r < RANKS; r++)
+                if (first + r < rank)
+                    sum[r] += value * cond_v[(gpu_size)d * (gpu_size)rank + first + r];
         }
-        UNROLL for (int r = 0; r < RANKS; r++)
-        {
+        for (int r = 0; r < RANKS; r++) {
             const float logit = group_sum(sum[r], scratch);
 
             if (THREAD == 0 && first + r < rank)
@@ -118,15 +118,17 @@ KERNEL gpu_monarch_factor(GLOBAL float *out, GLOBAL const float *skip,
         }
         SYNC();
         for (int k = 0; k < TILE_K; k++) {
-            UNROLL for (int x = 0; x < 4; x++) UNROLL for (int y = 0; y < 4; y++) sum[x][y] +=
-                in_tile[k][own_v + 32 * x] * w_tile[k][own_m + 8 * y];
+            for (int x = 0; x < 4; x++) {
+                const float value = in_tile[k][own_v + 32 * x];
+
+                for (int y = 0; y < 4; y++)
+                    sum[x][y] += value * w_tile[k][own_m + 8 * y];
+            }
         }
     }
-    UNROLL for (int x = 0; x < 4; x++)
-    {
+    for (int x = 0; x < 4; x++) {
         const int v = first_v + own_v + 32 * x, n = v >> others_shift;
-        UNROLL for (int y = 0; y < 4; y++)
-        {
+        for (int y = 0; y < 4; y++) {
             const int m = first_m + own_m + 8 * y;
             const int i = (v & (others - 1)) * other_step + m * step;
 
@@ -202,11 +204,11 @@ KERNEL gpu_monarch_condition_backward(GLOBAL float *da, GLOBAL const float *m,
 
         for (int i = THREAD; i < P; i += GROUP_SIZE) {
             const float de = d2[i] * z1_dc[row + i];
-            UNROLL for (int r = 0; r < RANKS; r++) if (first + r < rank) sum[r] +=
-                de * cond_u[(gpu_size)(first + r) * (gpu_size)P + (gpu_size)i];
+            for (int r = 0; r < RANKS; r++)
+                if (first + r < rank)
+                    sum[r] += de * cond_u[(gpu_size)(first + r) * (gpu_size)P + (gpu_size)i];
         }
-        UNROLL for (int r = 0; r < RANKS; r++)
-        {
+        for (int r = 0; r < RANKS; r++) {
             const float dm = group_sum(sum[r], scratch);
 
             if (THREAD == 0 && first + r < rank)
@@ -270,16 +272,20 @@ KERNEL gpu_monarch_pairs(GLOBAL float *partials, GLOBAL const float *left, int l
         }
         SYNC();
         for (int s = 0; s < GPU_PAIR_TILE; s++) {
-            UNROLL for (int x = 0; x < 2; x++) UNROLL for (int y = 0; y < 2; y++) sum[x][y] +=
-                left_tile[s][own_p + 16 * x] * right_tile[s][own_q + 16 * y];
+            for (int x = 0; x < 2; x++) {
+                const float value = left_tile[s][own_p + 16 * x];
+
+                for (int y = 0; y < 2; y++)
+                    sum[x][y] += value * right_tile[s][own_q + 16 * y];
+            }
         }
     }
-    UNROLL for (int x = 0; x < 2; x++) UNROLL for (int y = 0; y < 2; y++)
-    {
-        const int p = first_p + own_p + 16 * x, q = first_q + own_q + 16 * y;
+    for (int x = 0; x < 2; x++)
+        for (int y = 0; y < 2; y++) {
+            const int p = first_p + own_p + 16 * x, q = first_q + own_q + 16 * y;
 
-        if (p < rows && q < columns)
-            partials[((gpu_size)GROUP_Y * (gpu_size)rows + (gpu_size)p) * (gpu_size)columns +
-                     (gpu_size)q] = sum[x][y];
-    }
+            if (p < rows && q < columns)
+                partials[((gpu_size)GROUP_Y * (gpu_size)rows + (gpu_size)p) * (gpu_size)columns +
+                         (gpu_size)q] = sum[x][y];
+        }
 }
