@@ -54,7 +54,7 @@ static bool fits(const struct plugin *plugin, const char *name, struct loaded *l
         return true;
     (void)snprintf(loaded->reason, sizeof loaded->reason,
                    "%s is of another version: its interface is number %u, needed is %u", name,
-                   plugin ? (unsigned)plugin->abi : 0, PLUGIN_ABI);
+                   plugin ? (unsigned)plugin->abi : 0, (unsigned)PLUGIN_ABI);
     return false;
 }
 

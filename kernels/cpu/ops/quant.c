@@ -330,6 +330,7 @@ static void write_tile(const struct tile *tile, const struct round_code *a, cons
             row[i] = tile->value[i][l];
         for (size_t i = 0; i < at->used; i++)
             y[output + i * a->stride] =
+                /* cppcheck-suppress uninitvar ; at->used is at most group */
                 w[output + i * a->stride] + (row[i] - w[output + i * a->stride]);
     }
 }
