@@ -363,26 +363,35 @@ static void round_a8_forward(struct op_run *run)
     backend_round_a8(run->be, A("y"), A("x"), ROWS, WIDTH);
 }
 
-/* variant: along the first axis */
+/* variant: 1 along the first axis; 2 groups of 32, 4 of 4 instead of 128, with fewer codes */
+static struct codebook codebook_of(const struct op_run *run)
+{
+    const size_t group = run->op->variant & 2 ? 32 : run->op->variant & 4 ? 4 : 128;
+
+    return (struct codebook){.count = group == 128 ? 16 : group == 32 ? 8 : 4, .group = group};
+}
+
 static void round_code_declare(struct op_run *run)
 {
-    const size_t outputs = run->op->variant ? WIDTH : ROWS,
-                 inputs = run->op->variant ? ROWS : WIDTH;
-    const size_t groups = outputs * ((inputs + 127) / 128);
+    const struct codebook codebook = codebook_of(run);
+    const bool columns = run->op->variant & 1;
+    const size_t outputs = columns ? WIDTH : ROWS, inputs = columns ? ROWS : WIDTH;
+    const size_t groups = outputs * ((inputs + codebook.group - 1) / codebook.group);
 
     op_fixed(run, "w", ROWS * WIDTH, 0.05);
-    op_codebook(run, 16, 128);
+    op_codebook(run, codebook.count, (double)codebook.group);
     op_output(run, "y", ROWS * WIDTH);
-    op_output_bytes(run, "index", groups * 128);
+    op_output_bytes(run, "index", groups * codebook.group);
     op_output(run, "norm", groups);
 }
 
 static void round_code_forward(struct op_run *run)
 {
-    const struct codebook codebook = {.values = A("values"), .count = 16, .group = 128};
+    struct codebook codebook = codebook_of(run);
 
+    codebook.values = A("values");
     backend_round_code(run->be, A("y"), A("index"), A("norm"), A("w"), &codebook, ROWS, WIDTH,
-                       run->op->variant != 0);
+                       run->op->variant & 1);
 }
 
 static void cross_entropy_declare(struct op_run *run)
@@ -463,6 +472,9 @@ const struct op_case op_cases[] = {
     {"round_a8", 0, OP(round_a8), .tolerance = 0, .in_place = {{"y", "x"}}},
     {"round_code", 0, OP(round_code), .tolerance = FLIP, .in_place = {{"y", "w"}}},
     {"round_code, columns", 1, OP(round_code), .tolerance = FLIP, .in_place = {{"y", "w"}}},
+    {"round_code, groups of 32", 2, OP(round_code), .tolerance = FLIP, .in_place = {{"y", "w"}}},
+    {"round_code, groups of 4", 4, OP(round_code), .tolerance = FLIP, .in_place = {{"y", "w"}}},
+    {"round_code, columns, groups of 4", 5, OP(round_code), .tolerance = FLIP},
     {"cross_entropy", 0, BOTH(cross_entropy), .tolerance = CLOSE},
     {0},
 };

@@ -89,10 +89,12 @@ KERNEL gpu_merge(GLOBAL float *y, GLOBAL const gpu_u8 *values, GLOBAL const floa
         SYNC(); /* those before may still be read */
         merge_load(outer, inner, A, B, &place, r0);
         SYNC();
-        for (int r = 0; r < MERGE_RANK; r++)
+        for (int r = 0; r < MERGE_RANK && r0 + r < rank; r++) {
+            const float factor = outer[r * GPU_CODE_OUTPUTS + own_output];
+
             for (int i = 0; i < CODE_RUN; i++)
-                update[i] += outer[r * GPU_CODE_OUTPUTS + own_output] *
-                             inner[r * MERGE_INNER + own_run * (CODE_RUN + 1) + i];
+                update[i] += factor * inner[r * MERGE_INNER + own_run * (CODE_RUN + 1) + i];
+        }
     }
     SYNC();
     for (int i = 0; i < CODE_RUN && rank > 0; i++)
