@@ -250,7 +250,7 @@ NVCCFLAGS    := -std=c++17 -O3 -I. -Werror all-warnings \
 
 # Race: the compiler's thread sanitizer calls our checker (standin/check.cc); its library is not linked.
 CXXFLAGS_standin   := -std=c++17 -g -Wall -Wextra $(if $(WERROR),-Werror) -Itests/kernels/standin -ffp-contract=off \
-                      -fPIC -fvisibility=hidden
+                      -fPIC -fvisibility=hidden -DMONARCH_TILE_FLOATS=20000 # small: tests come to a second tile
 FLAGS_kernels_fast := -O2
 FLAGS_kernels_asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS_kernels_race := -O1 -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -DSTANDIN_RACE
@@ -265,7 +265,8 @@ FAKES        := $(addprefix $(OUT)/fakes/,libcuda.so.1 libnvidia-ml.so.1 old_plu
 
 .PHONY: cuda cuda-tests-built test-cuda
 cuda-tests-built: $(foreach build,$(STANDINS),$(CUDA_TESTS:%=$(OUT)/standin-$(build)/test_%)) $(OUT)/plugins/needled-cuda.so \
-    $(OUT)/show_cuda $(FAKES) $(if $(NVCC),$(OUT)/needled-cuda.so)
+    $(OUT)/show_cuda $(FAKES) $(OUT)/needled $(addprefix $(OUT)/tests/,make_lines test_train_trainer) \
+    $(if $(NVCC),$(OUT)/needled-cuda.so)
 
 define standin_rules
 $(OUT)/standin-$(1)/%.o: % | $(OUT)/deps

@@ -179,6 +179,24 @@ static void outputs_may_stand_where_inputs_stood(void **state)
     close_clean(be);
 }
 
+/* Coefficients of eight lanes, more tokens than one partial sum takes, factors of several tiles. */
+static void blocks_are_as_large_as_they_like(void **state)
+{
+    static const struct op_size sizes[] = {
+        {.name = "eight lanes", .N = 9, .C = 21, .lanes = 8},
+        {.name = "many tokens", .N = 700, .C = 3, .lanes = 2},
+        {.name = "wide blocks", .N = 2, .C = 2100, .lanes = 1},
+    };
+
+    (void)state;
+    standin_set(&standin_defaults);
+    struct backend *be = open_device(0);
+    for (size_t size = 0; size < COUNT_OF(sizes); size++)
+        for (const struct op_case *op = op_cases_blocks; op->name; op++)
+            compare_with_ref(be, op, &sizes[size]);
+    close_clean(be);
+}
+
 /* More rows and values than one partial sum takes, and a weight's gradient that adds. */
 static void long_sums_take_several_groups(void **state)
 {
@@ -241,6 +259,7 @@ int main(void)
         cmocka_unit_test(bits_do_not_depend_on_the_order),
         cmocka_unit_test(outputs_may_stand_where_inputs_stood),
         cmocka_unit_test(long_sums_take_several_groups),
+        cmocka_unit_test(blocks_are_as_large_as_they_like),
         cmocka_unit_test(a_device_that_breaks_says_so_and_gives_its_memory_back),
     };
 
