@@ -230,6 +230,72 @@ static void long_sums_take_several_groups(void **state)
     close_clean(be);
 }
 
+/* Several tiles where the table's shapes have one: of a head's width, of the vocabulary; several
+ * blocks of targets; gains summed over more than the fewest rows. */
+static void wide_shapes_take_several_tiles(void **state)
+{
+    static const struct {
+        const char *op;
+        struct op_size size;
+    } shapes[] = {
+        {"attention", {"wide keys", 70, 1, 4, 2, 40, 9, 1, 2, TREE_NESTED, 30}},
+        {"attention", {"wide values", 70, 1, 2, 2, 4, 70, 1, 2, TREE_FOREST, 3}},
+        {"cross_entropy", {"many words", 1100, 5, 1, 1, 1, 1, 1, 8300, TREE_CHAIN, 0}},
+        {"heads: queries", {"many heads", 500, 1, 35, 1, 2, 1, 1, 2, TREE_CHAIN, 0}},
+    };
+
+    (void)state;
+    standin_set(&standin_defaults);
+    struct backend *be = open_device(0);
+    for (size_t i = 0; i < COUNT_OF(shapes); i++)
+        for (const struct op_case *op = op_cases; op->name; op++)
+            if (strncmp(op->name, shapes[i].op, strlen(shapes[i].op)) == 0)
+                compare_with_ref(be, op, &shapes[i].size);
+    close_clean(be);
+}
+
+static void loss_alone(struct op_run *run, float *dx, float *dtable)
+{
+    const struct op_size *size = run->size;
+
+    backend_cross_entropy(run->be, op_device(run, "loss"), op_device(run, "hit"), dx, dtable,
+                          op_device(run, "x"), op_device(run, "table"), op_device(run, "row"),
+                          op_device(run, "label"), op_device(run, "weight"), 0.375f, size->N + 2,
+                          size->N, size->vocab, size->C);
+}
+
+/* One gradient of the loss is the same without the other, and what is not asked for stays. */
+static void gradients_may_be_left_out(void **state)
+{
+    const struct op_case *op = op_cases;
+    struct op_run run;
+
+    (void)state;
+    standin_set(&standin_defaults);
+    struct backend *be = open_device(0);
+    while (op->name && strcmp(op->name, "cross_entropy") != 0)
+        op++;
+    assert_non_null(op->name);
+    op_run_init(&run, be, op, &op_sizes[3]);
+    run_both_ways(&run);
+
+    struct op_array *const gradients[] = {op_array(&run, "dx"), op_array(&run, "dtable")};
+    for (size_t wanted = 0; wanted < COUNT_OF(gradients); wanted++) {
+        struct op_array *one = gradients[wanted];
+        const size_t size_bytes = one->count * sizeof(float);
+        float *alone = malloc(size_bytes);
+
+        assert_non_null(alone);
+        backend_upload(be, one->device, one->start, size_bytes);
+        loss_alone(&run, wanted == 0 ? one->device : NULL, wanted == 1 ? one->device : NULL);
+        backend_download(be, alone, one->device, size_bytes);
+        assert_memory_equal(alone, one->result, size_bytes);
+        free(alone);
+    }
+    op_run_release(&run);
+    close_clean(be);
+}
+
 static void a_device_that_breaks_says_so_and_gives_its_memory_back(void **state)
 {
     struct standin_options options = standin_defaults;
@@ -259,6 +325,8 @@ int main(void)
         cmocka_unit_test(bits_do_not_depend_on_the_order),
         cmocka_unit_test(outputs_may_stand_where_inputs_stood),
         cmocka_unit_test(long_sums_take_several_groups),
+        cmocka_unit_test(wide_shapes_take_several_tiles),
+        cmocka_unit_test(gradients_may_be_left_out),
         cmocka_unit_test(blocks_are_as_large_as_they_like),
         cmocka_unit_test(a_device_that_breaks_says_so_and_gives_its_memory_back),
     };
