@@ -265,7 +265,7 @@ FAKES        := $(addprefix $(OUT)/fakes/,libcuda.so.1 libnvidia-ml.so.1 old_plu
 
 .PHONY: cuda cuda-tests-built test-cuda
 cuda-tests-built: $(foreach build,$(STANDINS),$(CUDA_TESTS:%=$(OUT)/standin-$(build)/test_%)) $(OUT)/plugins/needled-cuda.so \
-    $(OUT)/show_cuda $(FAKES) $(OUT)/needled $(addprefix $(OUT)/tests/,make_lines test_train_trainer) \
+    $(OUT)/show_cuda $(FAKES) $(OUT)/needled $(OUT)/tests/make_lines \
     $(if $(NVCC),$(OUT)/needled-cuda.so)
 
 define standin_rules

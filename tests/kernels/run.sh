@@ -27,7 +27,7 @@ skip() {
 
 program() { # NAME PATH
     local status bad skip
-    timeout 300 "$2" >"$log" 2>&1
+    timeout 1800 "$2" >"$log" 2>&1
     status=$?
     bad=$(grep -a '^\[  FAILED  \] [a-z]' "$log" | sort -u | wc -l)
     skip=$(grep -a '^\[  SKIPPED \] [a-z]' "$log" | sort -u | wc -l)
@@ -42,12 +42,18 @@ for build in fast asan race; do
     NEEDLED_CUBLAS=none ONLY=matmul program "test_ops, $build, without cuBLAS" "$out/standin-$build/test_ops"
 done
 
-timeout 300 tests/kernels/plugin.sh "$out" >"$log" 2>&1
-status=$?
-bad=$(grep -ac '^not ok - ' "$log")
-[ $status -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
-said "plug-in and probe" "$(grep -ac '^ok - ' "$log")" "$bad" "$(grep -ac '^skip - ' "$log")"
-grep -a '^skip - ' "$log"
+script() { # NAME PATH
+    local status bad
+    timeout 1800 "$2" "$out" >"$log" 2>&1
+    status=$?
+    bad=$(grep -ac '^not ok - ' "$log")
+    [ $status -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+    said "$1" "$(grep -ac '^ok - ' "$log")" "$bad" "$(grep -ac '^skip - ' "$log")"
+    grep -a '^skip - ' "$log"
+}
+
+script "plug-in and probe" tests/kernels/plugin.sh
+script "the daemon on cards" tests/kernels/daemon.sh
 
 # ---- for cards: one check a kind ------------------------------------------------------------------
 

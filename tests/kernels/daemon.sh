@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# The whole daemon with the stand-in for CUDA as its plug-in: devices, jobs on several at once, a card that
+# breaks. Prints "ok - what" and "not ok - what".
+#   tests/kernels/daemon.sh OUT
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+out=$1
+. tests/support/shell/daemon.sh
+. tests/support/shell/jobs.sh
+trap 'stop_daemon >/dev/null 2>&1; rm -rf "$work"' EXIT
+export NEEDLED_PLUGINS=$out/plugins OPENBLAS_NUM_THREADS=1
+unset NEEDLED_PLATFORMS JAX_PLATFORMS CUDA_VISIBLE_DEVICES
+
+mkdir -p "$work/state/models/needle-3"
+cp tests/fixtures/needle3/mini/base.safetensors tests/fixtures/needle3/mini/tokenizer.model "$work/state/models/needle-3/"
+"$out/tests/make_lines" 4 5 demo >"$work/data.jsonl" # the stand-in is slow
+hyper='"lora_rank":2,"lora_alpha":4,"n_epochs":1,"batch_size":4,"val_split":0'
+
+status_of() { curl -s "$url/v1/fine_tuning/jobs/$1" | field status; }
+running() { [ "$(status_of "$1")" = running ]; }
+submit() { create_with "$hyper" needle-3 "$1"; }
+
+# ---- two cards and the processor -------------------------------------------------------------------
+
+STANDIN_DEVICES=2 start_daemon "$out" || exit 1
+call "$url/v1/devices"
+expect "both cards and the processor are listed" has '"id":"cuda:0".*"id":"cuda:1".*"id":"cpu:0"' "$answer"
+expect "with name, memory and driver" has '"name":"Stand-in 0","detail":"capability 9.0, driver CUDA 13.0' "$answer"
+expect "GPU acceleration is said to be on" has '"gpu_active":true' "$answer"
+upload "$work/data.jsonl"
+submit '"device":"cuda:0"' && first=$id
+submit '"device":"cuda:1"' && second=$id
+submit '"device":"cpu"' && third=$id
+on_both() { running "$first" && running "$second"; }
+expect "two jobs run at once" wait_for 60 on_both
+losses=()
+for pair in "$first cuda:0" "$second cuda:1" "$third cpu:0"; do
+    read -r id device <<<"$pair"
+    follow "$id"
+    expect "the job on $device succeeds" is "$(field status <<<"$job")" succeeded
+    expect "there and not elsewhere" is "$(field device_used <<<"$job")" "$device"
+    losses+=("$(told metrics train_loss | head -n 1)")
+done
+near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0 && b > 0 && (a - b) ^ 2 < 1e-6) }'; }
+expect "both cards' losses are the same" is "${losses[0]}" "${losses[1]}"
+expect "and the processor's, nearly" near "${losses[0]}" "${losses[2]}"
+stop_daemon
+
+# ---- a card that breaks in the middle of a job ------------------------------------------------------
+
+STANDIN_DEVICES=1 STANDIN_FAIL_LAUNCH=0:40 start_daemon "$out" || exit 1
+upload "$work/data.jsonl"
+submit '' && first=$id
+follow "$first"
+expect "the job goes on elsewhere and succeeds" is "$(field status <<<"$job")" succeeded
+expect "on the processor" is "$(field device_used <<<"$job")" cpu:0
+call "$url/v1/devices"
+expect "the card is out of service and says why" has \
+    '"id":"cuda:0".*"in_service":false,"reason":"[^"]*unspecified launch failure' "$answer"
+submit '"device":"cuda"' && second=$id
+waiting() { has 'out of service|service' "$(curl -s "$url/v1/fine_tuning/jobs/$second")"; }
+expect "a job that insists on it is queued with the reason" wait_for 20 waiting
+stop_daemon
+
+# ---- a card without the memory ----------------------------------------------------------------------
+
+STANDIN_DEVICES=1 STANDIN_MEMORY=1000000 start_daemon "$out" || exit 1
+upload "$work/data.jsonl"
+submit '"device":"cuda:0"' && first=$id
+follow "$first"
+expect "a job that does not fit fails" is "$(field status <<<"$job")" failed
+expect "with needed and free bytes" has '[0-9]+ bytes of memory are needed, [0-9]+ are available' "$(error_of "$job")"
+stop_daemon
