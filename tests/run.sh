@@ -12,6 +12,7 @@ what=${2:-all}
 passed=0 failed=0 skipped=0
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
+export NEEDLED_PLUGINS=$logs # a plug-in beside the programs is for make test-cuda: no cards here
 export TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan.supp ${TSAN_OPTIONS:-}"
 export LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp ${LSAN_OPTIONS:-}"
 
