@@ -54,19 +54,21 @@ static void log_failure(const struct run *run, const char *doing, const struct e
         log_write_for(LOG_LEVEL_ERROR, "job", run->job->id, "%s: %s", doing, err->message);
 }
 
-static void update(struct run *run, const struct job_change *change, const struct notes *notes,
+/* False when the store did not take it: the job was cancelled meanwhile, or the disk is full. */
+static bool update(struct run *run, const struct job_change *change, const struct notes *notes,
                    const char *doing)
 {
     struct error err = {0};
 
     recorder_drain(run->parts->recorder); /* events stay in order */
-    if (jobs_update(run->parts->store, run->job->id, change, notes ? notes->drafts : NULL,
-                    notes ? notes->count : 0, &err)) {
-        if (!atomic_load(&run->parts->queue->abandoned))
-            events_feed_publish(run->parts->queue->options->feed, run->job->id);
-    } else {
+    if (!jobs_update(run->parts->store, run->job->id, change, notes ? notes->drafts : NULL,
+                     notes ? notes->count : 0, &err)) {
         log_failure(run, doing, &err);
+        return false;
     }
+    if (!atomic_load(&run->parts->queue->abandoned))
+        events_feed_publish(run->parts->queue->options->feed, run->job->id);
+    return true;
 }
 
 static bool is_warned(const struct run *run, const char *text)
@@ -101,7 +103,7 @@ static void add_warning(struct run *run, const char *rule, const char *text)
     change.warnings_json = warnings;
     notes_init(&notes);
     notes_add(&notes, EVENT_WARN, "message", NULL, "%s", text);
-    update(run, &change, &notes, "keep a warning");
+    (void)update(run, &change, &notes, "keep a warning"); /* logged; the job goes on */
     notes_release(&notes);
     free(warnings);
 }
@@ -215,7 +217,7 @@ static void on_plan(void *context, const struct train_plan *plan)
                   "Training %zu examples in %zu steps, validating with %zu", plan->example_count,
                   plan->total_steps, plan->validation_count);
     note_memory(run, plan, &notes);
-    update(run, &change, &notes, "keep the plan");
+    (void)update(run, &change, &notes, "keep the plan"); /* logged */
     notes_release(&notes);
     free(text);
     json_free(object);
@@ -335,7 +337,8 @@ static void keep_checkpoint(struct run *run, const struct train_epoch *epoch,
     change.checkpoint = checkpoint;
     json_add_string(data, "fine_tuned_model_checkpoint", model.id);
     notes_add(notes, EVENT_INFO, "checkpoint", data, "Checkpoint created at step %zu", epoch->step);
-    update(run, &change, notes, "keep a checkpoint");
+    if (!update(run, &change, notes, "keep a checkpoint"))
+        jobfiles_remove(epoch->checkpoint_path); /* nobody would find it */
 }
 
 static void on_epoch(void *context, const struct train_epoch *epoch)
@@ -364,7 +367,7 @@ static void on_epoch(void *context, const struct train_epoch *epoch)
     if (epoch->checkpoint_path)
         keep_checkpoint(run, epoch, &checkpoint, &notes);
     else if (notes.count)
-        update(run, &none, &notes, "tell a validation");
+        (void)update(run, &none, &notes, "tell a validation"); /* logged */
     notes_release(&notes);
 }
 

@@ -9,6 +9,7 @@
 #include "tests/support/bench.h"
 #include "tests/support/scratch.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -342,6 +343,48 @@ static void cancelling_a_running_job_is_its_last_word(void **state)
     assert_int_equal(err.code, ERR_NOT_FOUND);
 }
 
+/* Files of epochs in the job's checkpoint folder. */
+static size_t count_epoch_files(const struct bench *bench, const char *id)
+{
+    char path[1024];
+    size_t count = 0;
+
+    (void)snprintf(path, sizeof(path), "%s/checkpoints/%s", bench->state, id);
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;)
+        count += strncmp(entry->d_name, "epoch-", strlen("epoch-")) == 0;
+    (void)closedir(folder);
+    return count;
+}
+
+/* An epoch ends every few milliseconds, so that a cancel now and then falls between the file of one
+ * and its record; such a file would never be found again. */
+static void a_cancelled_job_leaves_no_checkpoint_without_a_record(void **state)
+{
+    struct bench *bench = *state;
+    const char *file = bench_upload_lines(bench, 2);
+    struct error err = {0};
+
+    for (size_t round = 0; round < 12; round++) {
+        struct store_page page = {.after = "", .limit = 100};
+        struct checkpoint_record *checkpoints = NULL;
+        char id[STORE_ID_SIZE], next[STORE_ID_SIZE];
+        size_t count = 0;
+        bool more;
+
+        bench_submit_small(bench, file, "'n_epochs':50,'batch_size':2", id);
+        bench_wait_event(bench, id, "checkpoint", 0);
+        assert_true(scheduler_cancel(bench->scheduler, id, &err));
+        bench_submit_small(bench, file, "'n_epochs':1",
+                           next); /* the worker is done with the other */
+        bench_wait(bench, next, JOB_SUCCEEDED);
+        assert_true(checkpoints_list(bench->store, id, &page, &checkpoints, &count, &more, &err));
+        assert_int_equal(count_epoch_files(bench, id), count);
+        free(checkpoints);
+    }
+}
+
 static void cancelling_a_waiting_job_leaves_the_running_one_alone(void **state)
 {
     struct bench *bench = *state;
@@ -512,6 +555,7 @@ int main(void)
         TEST(two_jobs_at_once_run_one_after_the_other),
         TEST(a_failed_job_does_not_stop_the_next),
         TEST(cancelling_a_running_job_is_its_last_word),
+        TEST(a_cancelled_job_leaves_no_checkpoint_without_a_record),
         TEST(cancelling_a_waiting_job_leaves_the_running_one_alone),
         TEST(a_stopped_daemon_goes_on_where_it_was),
         TEST(a_job_found_running_is_queued_again_and_says_so),
