@@ -1,7 +1,6 @@
 #include "store/migrations.h"
 
-/* Lists are ordered by (created_unix_s, seq); seq is never reused, so a cursor stays exact. Of
- * jobs, priority, position and idempotency_key wait for their calls. */
+/* Lists are ordered by (created_unix_s, seq); seq is never reused, so a cursor stays exact. */
 static const char version_1[] =
     "CREATE TABLE files ("
     " seq INTEGER PRIMARY KEY AUTOINCREMENT,"
@@ -94,4 +93,92 @@ static const char version_1[] =
     " valid_accuracy REAL,"
     " UNIQUE (job_id, step));";
 
-const char *const migrations[MIGRATION_COUNT] = {version_1};
+/* Who owns what, uploads in three calls, sweeps, webhooks. An owner is a key's id, "" the operator. A
+ * secret is kept as its SHA-256, but for those that we ourselves sign with. */
+static const char version_2[] =
+    "ALTER TABLE files ADD COLUMN owner TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE files ADD COLUMN expires_unix_s INTEGER NOT NULL DEFAULT 0;" /* 0: never */
+    "CREATE INDEX files_by_expiry ON files (expires_unix_s) WHERE expires_unix_s > 0;"
+
+    "ALTER TABLE jobs ADD COLUMN owner TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE jobs ADD COLUMN request_json TEXT;" /* the create body, as it was accepted */
+    "ALTER TABLE jobs ADD COLUMN request_sha256 TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE jobs ADD COLUMN inputs_json TEXT;" /* several files of a kind: their ids */
+    "ALTER TABLE jobs ADD COLUMN max_depth INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE jobs ADD COLUMN parent_model TEXT NOT NULL DEFAULT '';" /* goes on from it */
+    "ALTER TABLE jobs ADD COLUMN result_file TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE jobs ADD COLUMN sweep_id TEXT NOT NULL DEFAULT '';"
+    "CREATE INDEX jobs_by_sweep ON jobs (sweep_id) WHERE sweep_id != '';"
+    "CREATE INDEX jobs_by_request ON jobs (request_sha256, created_unix_s);"
+    "CREATE INDEX jobs_by_owner ON jobs (owner, state);"
+
+    "ALTER TABLE models ADD COLUMN owner TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE models ADD COLUMN parent_model TEXT NOT NULL DEFAULT '';"
+
+    "CREATE TABLE reservations ("
+    " seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL UNIQUE,"
+    " owner TEXT NOT NULL,"
+    " filename TEXT NOT NULL,"
+    " size_bytes INTEGER NOT NULL," /* announced */
+    " created_unix_s INTEGER NOT NULL,"
+    " expires_unix_s INTEGER NOT NULL,"
+    " state TEXT NOT NULL CHECK (state IN ('open', 'stored', 'completed')),"
+    " sha256 TEXT NOT NULL DEFAULT ''," /* of the stored bytes */
+    " file_id TEXT NOT NULL DEFAULT '',"
+    " report_json TEXT);"
+
+    "CREATE TABLE keys ("
+    " seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL UNIQUE,"
+    " name TEXT NOT NULL,"
+    " scope TEXT NOT NULL CHECK (scope IN ('read', 'submit', 'admin')),"
+    " secret_sha256 TEXT NOT NULL UNIQUE,"
+    " hint TEXT NOT NULL,"                   /* its last characters, to tell keys apart */
+    " jobs_max INTEGER NOT NULL DEFAULT 0,"  /* unfinished ones; 0: no limit */
+    " bytes_max INTEGER NOT NULL DEFAULT 0," /* stored files; 0: no limit */
+    " created_unix_s INTEGER NOT NULL,"
+    " last_used_unix_s INTEGER NOT NULL DEFAULT 0,"
+    " revoked_unix_s INTEGER NOT NULL DEFAULT 0);"
+
+    "CREATE TABLE sweeps ("
+    " seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL UNIQUE,"
+    " owner TEXT NOT NULL,"
+    " request_json TEXT NOT NULL,"
+    " varied_json TEXT NOT NULL," /* names of the hyper-parameters that differ */
+    " created_unix_s INTEGER NOT NULL);"
+
+    "CREATE TABLE webhooks ("
+    " seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL UNIQUE,"
+    " owner TEXT NOT NULL,"
+    " name TEXT NOT NULL,"
+    " url TEXT NOT NULL,"
+    " secret TEXT NOT NULL,"
+    " events_json TEXT NOT NULL,"
+    " enabled INTEGER NOT NULL DEFAULT 1,"
+    " created_unix_s INTEGER NOT NULL);"
+    "CREATE TABLE deliveries ("
+    " seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL UNIQUE,"
+    " webhook_id TEXT NOT NULL REFERENCES webhooks (id) ON DELETE CASCADE,"
+    " body TEXT NOT NULL,"
+    " created_unix_s INTEGER NOT NULL,"
+    " next_unix_s INTEGER NOT NULL," /* 0: done or given up */
+    " attempt_count INTEGER NOT NULL DEFAULT 0,"
+    " last_status INTEGER NOT NULL DEFAULT 0," /* HTTP; 0: none came */
+    " last_error TEXT NOT NULL DEFAULT '');"
+    "CREATE INDEX deliveries_due ON deliveries (next_unix_s) WHERE next_unix_s > 0;"
+
+    "CREATE TABLE rates (" /* what training came to last, for estimates */
+    " device TEXT NOT NULL,"
+    " base_model TEXT NOT NULL,"
+    " setting TEXT NOT NULL," /* numerics, precision, rank */
+    " tokens_per_second REAL NOT NULL,"
+    " measured_unix_s INTEGER NOT NULL,"
+    " PRIMARY KEY (device, base_model, setting));"
+
+    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);";
+
+const char *const migrations[MIGRATION_COUNT] = {version_1, version_2};
