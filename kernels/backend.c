@@ -3,6 +3,7 @@
 #include "kernels/check.h"
 #include "kernels/host.h"
 #include "kernels/plugin.h"
+#include "kernels/selfcheck.h"
 #include "kernels/table.h"
 
 #include <assert.h>
@@ -35,30 +36,44 @@ int backend_device_count(enum backend_kind kind, char *ret_reason, size_t reason
     return plugin ? plugin->device_count(ret_reason, reason_size) : 0;
 }
 
+static enum backend_status describe_plugged(enum backend_kind kind, int device_index,
+                                            struct backend_device *device)
+{
+    const struct plugin *plugin = plugin_load(kind, device->trouble, sizeof(device->trouble));
+
+    if (!plugin)
+        return BACKEND_ABSENT;
+    const enum backend_status status = plugin->describe(device_index, device);
+    plugin_build(kind, device->build, sizeof(device->build));
+    return status;
+}
+
 enum backend_status backend_describe(enum backend_kind kind, int device_index,
                                      struct backend_device *ret_device)
 {
-    const struct plugin *plugin;
-    char reason[1];
-
+    *ret_device = (struct backend_device){0};
     switch (kind) {
     case BACKEND_REF:
-        if (device_index != 0)
-            return BACKEND_ABSENT;
-        host_describe(ret_device);
-        (void)snprintf(ret_device->detail, sizeof(ret_device->detail), "plain loops, one thread");
-        return BACKEND_OK;
     case BACKEND_CPU:
-        if (device_index != 0)
-            return BACKEND_ABSENT;
-        cpu_describe(ret_device);
-        return BACKEND_OK;
+        break;
     case BACKEND_CUDA:
     case BACKEND_KIND_COUNT:
-        break;
+        return describe_plugged(kind, device_index, ret_device);
     }
-    plugin = plugin_load(kind, reason, sizeof(reason));
-    return plugin ? plugin->describe(device_index, ret_device) : BACKEND_ABSENT;
+
+    if (device_index != 0) {
+        (void)snprintf(ret_device->trouble, sizeof(ret_device->trouble),
+                       "no device %d: there is one, number 0", device_index);
+        return BACKEND_ABSENT;
+    }
+    if (kind == BACKEND_CPU) {
+        cpu_describe(ret_device);
+    } else {
+        host_describe(ret_device);
+        (void)snprintf(ret_device->library, sizeof(ret_device->library), "plain loops, one thread");
+    }
+    ret_device->precisions = BACKEND_PRECISION_BIT(BACKEND_FLOAT32);
+    return BACKEND_OK;
 }
 
 enum backend_status backend_open(enum backend_kind kind, const struct backend_options *options,
@@ -99,6 +114,12 @@ enum backend_status backend_choose_simd(enum backend_kind kind, const char *want
     ret_reason[0] = 0;
     *ret_level = "";
     return BACKEND_OK;
+}
+
+enum backend_status backend_check(struct backend *be, struct backend_check *ret_check,
+                                  char *ret_reason, size_t reason_size)
+{
+    return selfcheck_run(be, ret_check, ret_reason, reason_size);
 }
 
 void backend_close(struct backend *be)

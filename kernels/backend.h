@@ -35,9 +35,19 @@ struct backend_options {
     const char *simd_level; /* cpu: "plain", "avx2", "avx512"; NULL: the best there is */
 };
 
-struct backend_device { /* what an inventory shows */
+/* A set of enum backend_precision: BACKEND_PRECISION_BIT(BACKEND_TF32) | ... */
+#define BACKEND_PRECISION_BIT(precision) (1u << (precision))
+
+struct backend_device { /* what an inventory shows; a text that does not apply is "" */
     char name[128];
-    char detail[128]; /* BLAS and its kernel for a CPU; driver for a GPU */
+    char uuid[48];             /* of a card, or of a slice of one: "GPU-...", "MIG-..." */
+    char driver[64];           /* of a card: "580.65.06, CUDA 13.0" */
+    char capability[16];       /* of a card: "9.0" */
+    char library[128];         /* that multiplies matrices, with its version */
+    char library_warning[200]; /* why it is missing: our own kernels multiply */
+    char build[64];            /* changes with the plug-in's file */
+    char trouble[200];         /* why the device cannot be used */
+    unsigned precisions;       /* what backend_set_precision has an effect on; bits as above */
     uint64_t memory_total_bytes, memory_free_bytes;
     int core_count;
     int temperature_celsius, power_watts; /* 0: not known */
@@ -49,6 +59,8 @@ struct backend;
 const char *backend_name(enum backend_kind kind);
 /* Number of devices of the kind (0: none, reason written, e.g. "not built into this binary"). */
 int backend_device_count(enum backend_kind kind, char *ret_reason, size_t reason_size);
+/* As it is now. A device that does not answer, or cannot be used, is described as far as it can be:
+ * ret_device is written in any case, and its trouble says why the status is not BACKEND_OK. */
 enum backend_status backend_describe(enum backend_kind kind, int device_index,
                                      struct backend_device *ret_device);
 
@@ -68,6 +80,16 @@ void backend_close(struct backend *be); /* NULL is fine */
 enum backend_status backend_choose_simd(enum backend_kind kind, const char *wanted,
                                         const char **ret_level, char *ret_reason,
                                         size_t reason_size);
+
+struct backend_check {
+    size_t example_count; /* that agreed */
+    const char *worst_op; /* lives as long as the program; NULL: none was run */
+    double worst_share;   /* its error over what is allowed, at most 1 where it agrees */
+};
+/* Every op's examples against ref, forward and backward, on two small sizes. BACKEND_CHECK_FAILED: an
+ * op differs, and the reason names it with the numbers. Others: the check did not get to its end. */
+enum backend_status backend_check(struct backend *be, struct backend_check *ret_check,
+                                  char *ret_reason, size_t reason_size);
 
 /* From the next op on; BACKEND_FLOAT32 after opening. */
 void backend_set_precision(struct backend *be, enum backend_precision precision);

@@ -7,12 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct loaded { /* what became of a kind's file, guarded by lock */
     bool tried;
     const struct plugin *plugin;
     char reason[256];
+    char build[64];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -58,6 +60,16 @@ static bool fits(const struct plugin *plugin, const char *name, struct loaded *l
     return false;
 }
 
+static void note_build(const char *path, struct loaded *loaded)
+{
+    struct stat file;
+
+    if (stat(path, &file) == 0)
+        (void)snprintf(loaded->build, sizeof loaded->build, "%lld bytes of %lld.%09ld",
+                       (long long)file.st_size, (long long)file.st_mtim.tv_sec,
+                       file.st_mtim.tv_nsec);
+}
+
 static void load_file(const char *path, const char *name, struct loaded *loaded)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -76,6 +88,7 @@ static void load_file(const char *path, const char *name, struct loaded *loaded)
         memcpy(&entry, &symbol, sizeof entry); /* C has no cast from one to the other */
         if (fits(entry(), name, loaded)) {
             loaded->plugin = entry();
+            note_build(path, loaded);
             return;
         }
     }
@@ -102,4 +115,12 @@ const struct plugin *plugin_load(enum backend_kind kind, char *ret_reason, size_
         (void)snprintf(ret_reason, reason_size, "%s", loaded->reason);
     (void)pthread_mutex_unlock(&lock);
     return plugin;
+}
+
+void plugin_build(enum backend_kind kind, char *ret_build, size_t size)
+{
+    assert(kind < BACKEND_KIND_COUNT);
+    (void)pthread_mutex_lock(&lock);
+    (void)snprintf(ret_build, size, "%s", kinds[kind].build);
+    (void)pthread_mutex_unlock(&lock);
 }

@@ -14,7 +14,7 @@
 #include "kernels/table.h"
 
 /* Grows with every change of what is declared here, in backend.h, ops.h or table.h. */
-#define PLUGIN_ABI 1
+#define PLUGIN_ABI 2
 
 struct plugin {
     uint32_t abi; /* PLUGIN_ABI of its build; the next two catch a forgotten change */
@@ -31,5 +31,7 @@ struct plugin {
 typedef const struct plugin *plugin_entry(void);
 
 const struct plugin *plugin_load(enum backend_kind kind, char *ret_reason, size_t reason_size);
+/* What tells the loaded file from another one, by its size and date of change; "" without a file. */
+void plugin_build(enum backend_kind kind, char *ret_build, size_t size);
 
 #endif

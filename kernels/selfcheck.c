@@ -28,9 +28,18 @@ static enum backend_status fault_of(const struct op_run *run, char *ret_reason, 
     return status != BACKEND_OK ? status : BACKEND_NO_MEMORY;
 }
 
+static void note_share(struct backend_check *found, const char *op, double share)
+{
+    if (found->worst_op && share <= found->worst_share)
+        return;
+    found->worst_op = op;
+    found->worst_share = share;
+}
+
 static enum backend_status check_one(struct pair *pair, struct backend *be, struct backend *ref,
                                      const struct op_case *op, const struct op_size *size,
-                                     char *ret_reason, size_t reason_size)
+                                     struct backend_check *found, char *ret_reason,
+                                     size_t reason_size)
 {
     struct op_run *run = &pair->run, *oracle = &pair->oracle;
     enum backend_status status = BACKEND_OK;
@@ -40,34 +49,56 @@ static enum backend_status check_one(struct pair *pair, struct backend *be, stru
         status = fault_of(oracle, ret_reason, reason_size);
         goto out;
     }
-    if (!op_init_as(run, be, oracle) || !op_forward(run) || !op_backward(run))
+    if (!op_init_as(run, be, oracle) || !op_forward(run) || !op_backward(run)) {
         status = fault_of(run, ret_reason, reason_size);
-    else if (!op_agrees(run, oracle, ret_reason, reason_size))
-        status = BACKEND_CHECK_FAILED;
+    } else {
+        note_share(found, op->name, op_share_of_allowed(run, oracle));
+        if (!op_agrees(run, oracle, ret_reason, reason_size))
+            status = BACKEND_CHECK_FAILED;
+    }
     op_release(run);
 out:
     op_release(oracle);
     return status;
 }
 
-enum backend_status selfcheck_run(struct backend *be, char *ret_reason, size_t reason_size)
+static enum backend_status check_all(struct pair *pair, struct backend *be, struct backend *ref,
+                                     struct backend_check *found, char *ret_reason,
+                                     size_t reason_size)
+{
+    enum backend_status status = BACKEND_OK;
+
+    for (size_t table = 0; op_cases_all[table]; table++)
+        for (const struct op_case *op = op_cases_all[table]; op->name; op++) {
+            for (size_t i = 0; status == BACKEND_OK && i < sizeof(sizes) / sizeof(sizes[0]); i++)
+                status = check_one(pair, be, ref, op, &sizes[i], found, ret_reason, reason_size);
+            if (status != BACKEND_OK)
+                return status;
+            found->example_count++;
+        }
+    return BACKEND_OK;
+}
+
+enum backend_status selfcheck_run(struct backend *be, struct backend_check *ret_check,
+                                  char *ret_reason, size_t reason_size)
 {
     const struct backend_options options = {.thread_count = 1};
     struct backend *ref = NULL;
     struct pair *pair = NULL;
+    struct backend_check found = {0};
     enum backend_status status = ref_open(&options, &ref, ret_reason, reason_size);
 
     if (status != BACKEND_OK)
         return status;
     pair = malloc(sizeof(*pair));
-    if (!pair) {
+    if (pair) {
+        status = check_all(pair, be, ref, &found, ret_reason, reason_size);
+    } else {
         (void)snprintf(ret_reason, reason_size, "no memory for the check of the ops");
         status = BACKEND_NO_MEMORY;
     }
-    for (size_t table = 0; status == BACKEND_OK && op_cases_all[table]; table++)
-        for (const struct op_case *op = op_cases_all[table]; op->name; op++)
-            for (size_t i = 0; status == BACKEND_OK && i < sizeof(sizes) / sizeof(sizes[0]); i++)
-                status = check_one(pair, be, ref, op, &sizes[i], ret_reason, reason_size);
+    if (ret_check)
+        *ret_check = found;
     free(pair);
     backend_close(ref);
     return status;

@@ -13,7 +13,9 @@
 #include "kernels/backend.h"
 
 /* BACKEND_CHECK_FAILED: an op differs. BACKEND_NO_MEMORY, BACKEND_FAULT: the check did not get to
- * its end, for a reason that says nothing about the ops. */
-enum backend_status selfcheck_run(struct backend *be, char *ret_reason, size_t reason_size);
+ * its end, for a reason that says nothing about the ops. ret_check (may be NULL) is filled also then,
+ * with what was found so far. */
+enum backend_status selfcheck_run(struct backend *be, struct backend_check *ret_check,
+                                  char *ret_reason, size_t reason_size);
 
 #endif

@@ -268,7 +268,7 @@ void devices_print(const struct devices *devices, struct buf *out)
                    device->id, backend_name(device->kind), known->name,
                    (double)known->memory_total_bytes / (1 << 30),
                    (double)known->memory_free_bytes / (1 << 30), device->simd_level,
-                   device->simd_level[0] ? ", " : "", known->detail, device->thread_count,
+                   device->simd_level[0] ? ", " : "", known->library, device->thread_count,
                    known->core_count);
         if (device->simd_warning[0])
             buf_format(out, "%-8s warning: %s\n", device->id, device->simd_warning);

@@ -557,7 +557,7 @@ static struct json *slot_json(struct queue *queue, size_t index)
     json_add_string(object, "object", "device");
     json_add_string(object, "platform", backend_name(device->kind));
     json_add_string(object, "name", now.name);
-    json_add_string(object, "detail", now.detail);
+    json_add_string(object, "detail", now.library);
     json_add_string(object, "simd_level", device->simd_level[0] ? device->simd_level : NULL);
     json_add_string(object, "simd_warning", device->simd_warning[0] ? device->simd_warning : NULL);
     json_add_int(object, "memory_total_bytes", (int64_t)now.memory_total_bytes);

@@ -42,7 +42,7 @@ static bool open_device(struct worker *worker)
     if (status == BACKEND_OK) {
         log_write_for(LOG_LEVEL_INFO, "device", device->id, "%s, %s%s%s, %d threads",
                       device->description.name, device->simd_level,
-                      device->simd_level[0] ? ", " : "", device->description.detail,
+                      device->simd_level[0] ? ", " : "", device->description.library,
                       device->thread_count);
         if (device->simd_warning[0])
             log_write_for(LOG_LEVEL_WARN, "device", device->id, "%s", device->simd_warning);

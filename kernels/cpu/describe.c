@@ -1,8 +1,8 @@
 /*
  * describe: what an inventory shows of the processor.
  *
- *   cores   those this process may run on (affinity), cut to its control group's quota
- *   detail  the matrix library with its kernel
+ *   cores    those this process may run on (affinity), cut to its control group's quota
+ *   library  the matrix library with its kernel
  */
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/cpu.h"
@@ -45,5 +45,5 @@ void cpu_describe(struct backend_device *ret_device)
 {
     host_describe(ret_device);
     ret_device->core_count = usable_cores(ret_device->core_count);
-    blas_describe(ret_device->detail, sizeof ret_device->detail);
+    blas_describe(ret_device->library, sizeof ret_device->library);
 }

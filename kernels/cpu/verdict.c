@@ -33,7 +33,7 @@ static enum backend_status check(const struct level *level, struct verdict *ret_
     enum backend_status status = cpu_open_level(level, 1, &be, reason, sizeof(reason));
 
     if (status == BACKEND_OK) {
-        status = selfcheck_run(be, reason, sizeof(reason));
+        status = selfcheck_run(be, NULL, reason, sizeof(reason));
         backend_close(be);
     }
     *ret_found = (struct verdict){.state = status == BACKEND_OK             ? VERDICT_PASSED

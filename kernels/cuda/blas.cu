@@ -12,36 +12,31 @@ static struct cuda_blas_functions functions;
 static bool loaded;
 static char reason[200];
 
-#if defined(STANDIN_LAUNCH)
+static const char *const library_names[] = {"libcublas.so.13", "libcublas.so.12",
+                                            "/usr/local/cuda/lib64/libcublas.so.13",
+                                            "/usr/local/cuda/lib64/libcublas.so.12"};
 
-/* The stand-in's products are in the same file as we are. */
-static bool load_functions(const char *given)
-{
-    (void)given;
-    functions = (struct cuda_blas_functions){
-        cublasCreate,    cublasDestroy, cublasGetVersion,
-        cublasSetStream, cublasGemmEx,  cublasGetStatusName,
-    };
-    return true;
-}
-
-#else
-
+/* The reason is that of the first name, which is the one wanted. */
 static void *open_library(const char *given)
 {
-    static const char *const names[] = {"libcublas.so.13", "libcublas.so.12",
-                                        "/usr/local/cuda/lib64/libcublas.so.13",
-                                        "/usr/local/cuda/lib64/libcublas.so.12"};
-    void *library = NULL;
+    const char *const first = given ? given : library_names[0];
+    void *library = dlopen(first, RTLD_NOW | RTLD_LOCAL);
 
-    if (given)
-        return dlopen(given, RTLD_NOW | RTLD_LOCAL);
-    for (size_t i = 0; i < sizeof names / sizeof names[0] && !library; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        const char *why = dlerror();
+
+        if (strstr(why, "No such file"))
+            (void)snprintf(reason, sizeof reason, "%.100s was not found", first);
+        else
+            (void)snprintf(reason, sizeof reason, "%.160s", why);
+    }
+    for (size_t i = 1; i < sizeof library_names / sizeof library_names[0] && !library && !given;
+         i++)
+        library = dlopen(library_names[i], RTLD_NOW | RTLD_LOCAL);
     return library;
 }
 
-static bool load_functions(const char *given)
+static bool load_library(const char *given)
 {
     static const struct {
         const char *name;
@@ -49,22 +44,21 @@ static bool load_functions(const char *given)
     } wanted[] = {
         {"cublasCreate_v2", offsetof(struct cuda_blas_functions, create)},
         {"cublasDestroy_v2", offsetof(struct cuda_blas_functions, destroy)},
-        {"cublasGetVersion_v2", offsetof(struct cuda_blas_functions, get_version)},
+        {"cublasGetProperty", offsetof(struct cuda_blas_functions, get_property)},
         {"cublasSetStream_v2", offsetof(struct cuda_blas_functions, set_stream)},
         {"cublasGemmEx", offsetof(struct cuda_blas_functions, gemm)},
         {"cublasGetStatusName", offsetof(struct cuda_blas_functions, status_name)},
     };
     void *library = open_library(given);
 
-    if (!library) {
-        (void)snprintf(reason, sizeof reason, "%s", dlerror());
+    if (!library)
         return false;
-    }
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         void *symbol = dlsym(library, wanted[i].name);
 
         if (!symbol) {
-            (void)snprintf(reason, sizeof reason, "cuBLAS has no function %s", wanted[i].name);
+            (void)snprintf(reason, sizeof reason, "%.100s has no function %s",
+                           given ? given : "cuBLAS", wanted[i].name);
             return false;
         }
         memcpy((char *)&functions + wanted[i].offset, &symbol, sizeof symbol);
@@ -72,7 +66,19 @@ static bool load_functions(const char *given)
     return true;
 }
 
+static bool load_functions(const char *given)
+{
+#if defined(STANDIN_LAUNCH) /* its products are in the same file as we are */
+    if (!given) {
+        functions = (struct cuda_blas_functions){
+            cublasCreate,    cublasDestroy, cublasGetProperty,
+            cublasSetStream, cublasGemmEx,  cublasGetStatusName,
+        };
+        return true;
+    }
 #endif
+    return load_library(given);
+}
 
 /* NEEDLED_CUBLAS names the library, or is "none": our own kernel multiplies. */
 static void load(void)
@@ -112,6 +118,25 @@ bool cuda_blas_open(struct cuda_blas *ret_blas, cudaStream_t stream, char *ret_r
     }
     *ret_blas = blas;
     return true;
+}
+
+void cuda_blas_describe(char *ret_library, size_t library_size, char *ret_warning,
+                        size_t warning_size)
+{
+    static const libraryPropertyType parts[] = {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
+    char why[sizeof reason];
+    int version[3] = {};
+
+    ret_library[0] = 0;
+    ret_warning[0] = 0;
+    if (!cuda_blas_load(why, sizeof why)) {
+        (void)snprintf(ret_warning, warning_size, "needled-cuda: %s: own kernels multiply", why);
+        return;
+    }
+    for (int i = 0; i < 3; i++)
+        (void)functions.get_property(parts[i], &version[i]); /* else 0 */
+    (void)snprintf(ret_library, library_size, "cuBLAS %d.%d.%d", version[0], version[1],
+                   version[2]);
 }
 
 void cuda_blas_close(struct cuda_blas *blas)

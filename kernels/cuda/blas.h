@@ -21,7 +21,7 @@ struct cuda_blas {
 struct cuda_blas_functions {
     cublasStatus_t (*create)(cublasHandle_t *ret_handle);
     cublasStatus_t (*destroy)(cublasHandle_t handle);
-    cublasStatus_t (*get_version)(cublasHandle_t handle, int *ret_version);
+    cublasStatus_t (*get_property)(libraryPropertyType type, int *ret_value);
     cublasStatus_t (*set_stream)(cublasHandle_t handle, cudaStream_t stream);
     cublasStatus_t (*gemm)(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
                            int m, int n, int k, const void *alpha, const void *A,
@@ -35,6 +35,9 @@ struct cuda_blas_functions {
 const struct cuda_blas_functions *cuda_blas_load(char *ret_reason, size_t reason_size);
 bool cuda_blas_open(struct cuda_blas *ret_blas, cudaStream_t stream, char *ret_reason,
                     size_t reason_size);
+/* "cuBLAS 13.0.2", or "" and why it is missing. */
+void cuda_blas_describe(char *ret_library, size_t library_size, char *ret_warning,
+                        size_t warning_size);
 void cuda_blas_close(struct cuda_blas *blas);
 
 #endif

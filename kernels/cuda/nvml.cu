@@ -15,7 +15,8 @@ static struct {
     int (*device_by_uuid)(const char *uuid, device_handle *ret_device);
     int (*temperature)(device_handle device, int sensor, unsigned *ret_celsius);
     int (*power)(device_handle device, unsigned *ret_milliwatts);
-} nvml; /* set once */
+    int (*card_of_slice)(device_handle slice, device_handle *ret_card); /* NULL: an older library */
+} nvml;                                                                 /* set once */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool usable;
 
@@ -41,24 +42,40 @@ static void load(void)
         find(library, "nvmlDeviceGetTemperature", &nvml.temperature, sizeof nvml.temperature) &&
         find(library, "nvmlDeviceGetPowerUsage", &nvml.power, sizeof nvml.power) &&
         nvml.init() == 0;
+    if (usable && !find(library, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle",
+                        &nvml.card_of_slice, sizeof nvml.card_of_slice))
+        nvml.card_of_slice = NULL;
 }
 
-static bool find_device(const unsigned char *uuid, device_handle *ret_device)
+static void write_uuid(const char *kind, const unsigned char *uuid, char *ret_text, size_t size)
 {
-    static const char *const kinds[] = {"GPU", "MIG"};
+    int length = snprintf(ret_text, size, "%s-", kind);
 
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        char text[48];
-        int length = snprintf(text, sizeof text, "%s-", kinds[i]);
+    for (int byte = 0; byte < 16; byte++)
+        length +=
+            snprintf(ret_text + length, size - (size_t)length, "%s%02x",
+                     byte == 4 || byte == 6 || byte == 8 || byte == 10 ? "-" : "", uuid[byte]);
+}
 
-        for (int byte = 0; byte < 16; byte++)
-            length +=
-                snprintf(text + length, sizeof text - (size_t)length, "%s%02x",
-                         byte == 4 || byte == 6 || byte == 8 || byte == 10 ? "-" : "", uuid[byte]);
-        if (nvml.device_by_uuid(text, ret_device) == 0)
-            return true;
-    }
-    return false;
+/* Whether the library knows it; then the reading's uuid is what it knows it by. */
+static bool find_device(const unsigned char *uuid, struct nvml_reading *reading,
+                        device_handle *ret_device)
+{
+    write_uuid("GPU", uuid, reading->uuid, sizeof reading->uuid);
+    if (!usable)
+        return false;
+    if (nvml.device_by_uuid(reading->uuid, ret_device) == 0)
+        return true;
+
+    char slice[sizeof reading->uuid];
+    write_uuid("MIG", uuid, slice, sizeof slice);
+    if (nvml.device_by_uuid(slice, ret_device) != 0)
+        return false;
+    memcpy(reading->uuid, slice, sizeof slice);
+    device_handle card;
+    if (nvml.card_of_slice && nvml.card_of_slice(*ret_device, &card) == 0)
+        *ret_device = card;
+    return true;
 }
 
 void nvml_read(const unsigned char *uuid, struct nvml_reading *ret_reading)
@@ -67,11 +84,10 @@ void nvml_read(const unsigned char *uuid, struct nvml_reading *ret_reading)
     unsigned value = 0;
 
     (void)pthread_once(&once, load);
-    if (!usable)
-        return;
-    if (nvml.driver_version(ret_reading->driver, sizeof ret_reading->driver) != 0)
+    const bool found = find_device(uuid, ret_reading, &device);
+    if (usable && nvml.driver_version(ret_reading->driver, sizeof ret_reading->driver) != 0)
         ret_reading->driver[0] = 0;
-    if (!find_device(uuid, &device))
+    if (!found)
         return;
     if (nvml.temperature(device, 0, &value) == 0) /* 0: of the chip */
         ret_reading->temperature_celsius = (int)value;

@@ -10,12 +10,14 @@
 #define NEEDLED_CUDA_NVML_H
 
 struct nvml_reading {
+    char uuid[48]; /* "GPU-...", or "MIG-..." where the library knows a slice by it */
     char driver[32];
     int temperature_celsius;
     int power_watts;
 };
 
-/* uuid: the 16 bytes CUDA knows the device by; that of a slice (MIG) will do. */
+/* uuid: the 16 bytes CUDA knows the device by. Of a slice (MIG) temperature and power are those of the
+ * card it is of. */
 void nvml_read(const unsigned char *uuid, struct nvml_reading *ret_reading);
 
 #endif

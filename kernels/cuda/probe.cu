@@ -65,40 +65,78 @@ int cuda_device_count(char *ret_reason, size_t reason_size)
     return 0;
 }
 
-bool cuda_device_is_supported(int device_index, char *ret_reason, size_t reason_size)
+static bool is_recent(const struct cudaDeviceProp *device, char *ret_reason, size_t reason_size)
 {
-    struct cudaDeviceProp device;
-    const cudaError_t error = cudaGetDeviceProperties(&device, device_index);
-
-    if (error != cudaSuccess) {
-        (void)cudaGetLastError();
-        (void)snprintf(ret_reason, reason_size, "%s", cudaGetErrorString(error));
-        return false;
-    }
-    if (device.major * 10 + device.minor >= CUDA_CAPABILITY_MIN)
+    if (device->major * 10 + device->minor >= CUDA_CAPABILITY_MIN)
         return true;
     (void)snprintf(ret_reason, reason_size, "%.64s has capability %d.%d, needed is %d.%d",
-                   device.name, device.major, device.minor, CUDA_CAPABILITY_MIN / 10,
+                   device->name, device->major, device->minor, CUDA_CAPABILITY_MIN / 10,
                    CUDA_CAPABILITY_MIN % 10);
     return false;
 }
 
-/* Free memory is the driver's word; asking makes the device's context, which its worker has anyway. */
+static bool read_properties(int device_index, struct cudaDeviceProp *ret_known, char *ret_reason,
+                            size_t reason_size)
+{
+    const cudaError_t error = cudaGetDeviceProperties(ret_known, device_index);
+
+    if (error == cudaSuccess)
+        return true;
+    (void)cudaGetLastError();
+    (void)snprintf(ret_reason, reason_size, "the device does not answer: %s: %s",
+                   cudaGetErrorName(error), cudaGetErrorString(error));
+    return false;
+}
+
+bool cuda_device_is_supported(int device_index, char *ret_reason, size_t reason_size)
+{
+    struct cudaDeviceProp known;
+
+    return read_properties(device_index, &known, ret_reason, reason_size) &&
+           is_recent(&known, ret_reason, reason_size);
+}
+
+/* Free memory is the driver's word, of a slice of a card (MIG) the slice's own; asking makes the
+ * device's context, which its worker has anyway. */
 static bool read_memory(int device_index, struct backend_device *device)
 {
     size_t free_now = 0, total = 0;
     int before = 0;
 
     (void)cudaGetDevice(&before); /* of this thread, which may have work elsewhere */
-    const bool known = cudaSetDevice(device_index) == cudaSuccess &&
-                       cudaMemGetInfo(&free_now, &total) == cudaSuccess;
+    cudaError_t error = cudaSetDevice(device_index);
+    if (error == cudaSuccess)
+        error = cudaMemGetInfo(&free_now, &total);
     (void)cudaSetDevice(before);
     (void)cudaGetLastError();
-    if (known) {
+    if (error == cudaSuccess) {
         device->memory_total_bytes = total;
         device->memory_free_bytes = free_now;
+    } else {
+        (void)snprintf(device->trouble, sizeof device->trouble,
+                       "the device does not answer: %s: %s", cudaGetErrorName(error),
+                       cudaGetErrorString(error));
     }
-    return known;
+    return error == cudaSuccess;
+}
+
+static void name_driver(const struct nvml_reading *reading, char *ret_text, size_t size)
+{
+    int version = 0;
+
+    (void)cudaDriverGetVersion(&version); /* else 0 */
+    (void)snprintf(ret_text, size, "%s%sCUDA %d.%d", reading->driver,
+                   reading->driver[0] ? ", " : "", VERSION_MAJOR(version), VERSION_MINOR(version));
+}
+
+/* The faster factors are tensor cores' of the library's products: our own kernel has float32. */
+static unsigned precisions_of(const struct cudaDeviceProp *known, bool has_library)
+{
+    unsigned set = BACKEND_PRECISION_BIT(BACKEND_FLOAT32);
+
+    if (has_library && known->major >= 8)
+        set |= BACKEND_PRECISION_BIT(BACKEND_TF32) | BACKEND_PRECISION_BIT(BACKEND_BF16);
+    return set;
 }
 
 enum backend_status cuda_describe(int device_index, struct backend_device *ret_device)
@@ -106,26 +144,28 @@ enum backend_status cuda_describe(int device_index, struct backend_device *ret_d
     struct backend_device device = {};
     struct cudaDeviceProp known;
     struct nvml_reading reading = {};
-    char reason[128];
-    int driver = 0;
+    enum backend_status status = BACKEND_OK;
 
-    if (cudaGetDeviceProperties(&known, device_index) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return BACKEND_ABSENT;
-    }
-    if (!read_memory(device_index, &device))
+    if (!read_properties(device_index, &known, device.trouble, sizeof device.trouble)) {
+        *ret_device = device;
         return BACKEND_FAULT;
-    (void)cudaDriverGetVersion(&driver); /* else 0 */
+    }
     nvml_read((const unsigned char *)known.uuid.bytes, &reading);
     (void)snprintf(device.name, sizeof device.name, "%.*s", (int)sizeof device.name - 1,
                    known.name);
-    (void)snprintf(device.detail, sizeof device.detail, "capability %d.%d, driver %s%sCUDA %d.%d%s",
-                   known.major, known.minor, reading.driver, reading.driver[0] ? ", " : "",
-                   VERSION_MAJOR(driver), VERSION_MINOR(driver),
-                   cuda_blas_load(reason, sizeof reason) ? ", cuBLAS" : ", no cuBLAS");
+    (void)snprintf(device.uuid, sizeof device.uuid, "%s", reading.uuid);
+    (void)snprintf(device.capability, sizeof device.capability, "%d.%d", known.major, known.minor);
+    name_driver(&reading, device.driver, sizeof device.driver);
+    cuda_blas_describe(device.library, sizeof device.library, device.library_warning,
+                       sizeof device.library_warning);
+    device.precisions = precisions_of(&known, device.library[0] != 0);
     device.core_count = known.multiProcessorCount;
     device.temperature_celsius = reading.temperature_celsius;
     device.power_watts = reading.power_watts;
+    if (!is_recent(&known, device.trouble, sizeof device.trouble))
+        status = BACKEND_ABSENT;
+    else if (!read_memory(device_index, &device))
+        status = BACKEND_FAULT;
     *ret_device = device;
-    return BACKEND_OK;
+    return status;
 }

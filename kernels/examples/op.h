@@ -100,6 +100,8 @@ double op_squared_error(const float *a, const float *b, size_t count, double flo
  * size and array, with the error and what is allowed. */
 bool op_agrees(const struct op_run *run, const struct op_run *oracle, char *ret_reason,
                size_t reason_size);
+/* The largest error of what the op wrote, over what is allowed: agreeing is at most 1. */
+double op_share_of_allowed(const struct op_run *run, const struct op_run *oracle);
 
 /* ---- for cases: all values are normal with the given spread ------------------------------------
  * NULL after a failure, also one before. */

@@ -124,7 +124,7 @@ static bool open_backend(struct child *child, struct error *err)
     (void)backend_describe(BACKEND_CPU, 0, &device);
     (void)backend_choose_simd(BACKEND_CPU, options.simd_level, &level, reason, sizeof(reason));
     (void)snprintf(child->measure->device, sizeof(child->measure->device), "%s, %d cores, %s, %s",
-                   device.name, device.core_count, level, device.detail);
+                   device.name, device.core_count, level, device.library);
     if (!child->options->without_peak) {
         child->peak = peak_new(child->options->thread_count);
         if (!child->peak)

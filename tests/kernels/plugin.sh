@@ -50,7 +50,7 @@ fi
 
 standin=NEEDLED_PLUGINS=$out/plugins
 expect "two cards, their memory, no temperature" \
-    $'^2 devices\ncuda:0: Stand-in 0; capability 9.0, driver CUDA 13.0, cuBLAS; 2097152 bytes, [0-9]+ free; 0 C, 0 W\n.*cuda:1: Stand-in 1' \
+    $'^2 devices\ncuda:0: Stand-in 0; GPU-01000000-0000-0000-0000-000000000000; capability 9.0; driver CUDA 13.0; cuBLAS 13.0.0; precisions 7; 2097152 bytes, [0-9]+ free; 0 C, 0 W\n.*cuda:1: Stand-in 1; GPU-02' \
     "$standin" STANDIN_DEVICES=2 STANDIN_MEMORY=2097152
 expect "what is needed and free when memory runs out" \
     'cuda:0: out of memory: 1099511627776 bytes needed, [0-9]{7} free' "$standin" STANDIN_MEMORY=2097152
@@ -59,8 +59,26 @@ expect "cards that are hidden" "^0 devices: no device: CUDA_VISIBLE_DEVICES is '
     CUDA_VISIBLE_DEVICES=
 expect "temperature, power and the driver's version" 'driver 580.65.06, CUDA 13.0.*; 41 C, 120 W' \
     "$standin" LD_LIBRARY_PATH="$out/fakes"
-expect "of a slice of a card too, what there is" '580.65.06.*; 41 C, 0 W' "$standin" LD_LIBRARY_PATH="$out/fakes" FAKE_MIG=1
-expect "a missing cuBLAS" ', no cuBLAS;' "$standin" NEEDLED_CUBLAS=none
+expect "of a slice of a card: its own name and memory, its card's temperature and power" \
+    '; MIG-01000000-0000.*; 2097152 bytes, .*; 41 C, 120 W' \
+    "$standin" LD_LIBRARY_PATH="$out/fakes" FAKE_MIG=1 STANDIN_MEMORY=2097152
+expect "a management library that does not start" '; driver CUDA 13.0;.*; 0 C, 0 W' \
+    "$standin" LD_LIBRARY_PATH="$out/fakes" FAKE_NVML=broken
+expect "one that tells nothing of its devices" '; driver 580.65.06, .*; 0 C, 0 W' \
+    "$standin" LD_LIBRARY_PATH="$out/fakes" FAKE_NVML=mute
+expect "cuBLAS that is switched off: float32 alone" \
+    "; needled-cuda: NEEDLED_CUBLAS is 'none': own kernels multiply; precisions 1;" "$standin" NEEDLED_CUBLAS=none
+expect "a missing cuBLAS" '; needled-cuda: /nowhere/libcublas.so.13 was not found: own kernels multiply; precisions 1;' \
+    "$standin" NEEDLED_CUBLAS=/nowhere/libcublas.so.13
+expect "a cuBLAS without our functions" 'has no function cublasCreate_v2: own kernels multiply' \
+    "$standin" NEEDLED_CUBLAS="$out/fakes/libnvidia-ml.so.1"
+expect "a cuBLAS that is no library" 'needled-cuda: .*: own kernels multiply' "$standin" NEEDLED_CUBLAS="$0"
+expect "a card that is too old, beside one that will do" \
+    $'cuda:0: Stand-in 0 has capability 7.0, needed is 7.5\ncuda:0: not opened: .*7.0.*\ncuda:1: Stand-in 1; .*; [0-9]+ bytes, [1-9]' \
+    "$standin" STANDIN_DEVICES=2 STANDIN_OLD=0
+expect "a card that does not answer, beside one that does" \
+    $'cuda:0: the device does not answer: cuda.*\ncuda:0: not opened: .*\ncuda:1: Stand-in 1; .*; [0-9]+ bytes, [1-9]' \
+    "$standin" STANDIN_DEVICES=2 STANDIN_MUTE=0
 
 # ---- the real plug-in and runtime, over drivers that are not there or will not do ----------------
 
@@ -81,6 +99,10 @@ expect "a driver that is too old, with both versions" '^0 devices: the NVIDIA dr
 expect "a driver without a device" '^0 devices: an NVIDIA driver, but no device$' "$real" "$fake"
 expect "a driver whose device is hidden" "^0 devices: no device: CUDA_VISIBLE_DEVICES is '7'\$" "$real" "$fake" \
     CUDA_VISIBLE_DEVICES=7
+for visible in '' GPU-01000000-0000-0000-0000-000000000000 MIG-01000000-0000-0000-0000-000000000000; do
+    expect "one that is hidden by '$visible'" "^0 devices: no device: CUDA_VISIBLE_DEVICES is '$visible'\$" \
+        "$real" "$fake" CUDA_VISIBLE_DEVICES="$visible"
+done
 expect "a driver unlike its kernel module" 'differ in version' "$real" "$fake" FAKE_CUINIT=803
 expect "a driver that is not ready" 'is not ready' "$real" "$fake" FAKE_CUINIT=802
 expect "a driver with an unknown fault" '^0 devices: cudaErrorUnknown: unknown error$' "$real" "$fake" FAKE_CUINIT=999

@@ -14,14 +14,17 @@ static void show(int index)
     struct backend *be;
     char reason[256] = "";
 
-    if (backend_describe(BACKEND_CUDA, index, &device) != BACKEND_OK) {
-        printf("cuda:%d: does not answer\n", index);
-        return;
-    }
-    printf("cuda:%d: %s; %s; %llu bytes, %llu free; %d C, %d W\n", index, device.name,
-           device.detail, (unsigned long long)device.memory_total_bytes,
+    const enum backend_status status = backend_describe(BACKEND_CUDA, index, &device);
+
+    printf("cuda:%d: %s; %s; capability %s; driver %s; %s; precisions %x; %llu bytes, %llu free; "
+           "%d C, %d W\n",
+           index, device.name, device.uuid, device.capability, device.driver,
+           device.library[0] ? device.library : device.library_warning, device.precisions,
+           (unsigned long long)device.memory_total_bytes,
            (unsigned long long)device.memory_free_bytes, device.temperature_celsius,
            device.power_watts);
+    if (status != BACKEND_OK)
+        printf("cuda:%d: %s\n", index, device.trouble);
     if (backend_open(BACKEND_CUDA, &options, &be, reason, sizeof reason) != BACKEND_OK) {
         printf("cuda:%d: not opened: %s\n", index, reason);
         return;

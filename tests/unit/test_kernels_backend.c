@@ -26,6 +26,7 @@ static void a_backend_that_is_not_built_says_so(void **state)
     assert_string_equal(reason, "needled-cuda.so is not installed");
     assert_null(be);
     assert_int_equal(backend_describe(BACKEND_CUDA, 0, &device), BACKEND_ABSENT);
+    assert_string_equal(device.trouble, "needled-cuda.so is not installed");
 }
 
 static void a_device_that_does_not_exist_is_refused_by_number(void **state)
@@ -41,6 +42,7 @@ static void a_device_that_does_not_exist_is_refused_by_number(void **state)
     assert_non_null(strstr(reason, "3"));
     assert_null(be);
     assert_int_equal(backend_describe(BACKEND_REF, 1, &device), BACKEND_ABSENT);
+    assert_string_equal(device.trouble, "no device 1: there is one, number 0");
 }
 
 static void backends_are_named_as_in_the_platform_list(void **state)
@@ -59,7 +61,9 @@ static void the_processor_is_described(void **state)
 
         assert_int_equal(backend_describe(kind, 0, &device), BACKEND_OK);
         assert_true(strlen(device.name) > 0);
-        assert_true(strlen(device.detail) > 0);
+        assert_true(strlen(device.library) > 0);
+        assert_string_equal(device.trouble, "");
+        assert_int_equal(device.precisions, BACKEND_PRECISION_BIT(BACKEND_FLOAT32));
         assert_true(device.core_count >= 1);
         assert_true(device.memory_total_bytes > 0);
         assert_true(device.memory_free_bytes > 0);

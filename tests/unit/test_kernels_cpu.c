@@ -346,8 +346,8 @@ static void the_inventory_shows_processor_memory_and_library(void **state)
     assert_true(device.name[0] != 0 && device.core_count >= 1);
     assert_true(device.memory_total_bytes > device.memory_free_bytes);
     assert_true(device.memory_free_bytes > 0);
-    if (!strstr(device.detail, "OpenBLAS"))
-        fail_msg("'%s' names no library", device.detail);
+    if (!strstr(device.library, "OpenBLAS"))
+        fail_msg("'%s' names no library", device.library);
 }
 
 static void scratch_that_does_not_fit_is_a_fault_that_says_bytes(void **state)

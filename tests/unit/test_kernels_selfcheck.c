@@ -83,7 +83,7 @@ static struct backend *open_table(const struct backend_table *table)
 static enum backend_status check(const struct backend_table *table, char reason[256])
 {
     struct backend *be = open_table(table);
-    const enum backend_status status = selfcheck_run(be, reason, 256);
+    const enum backend_status status = selfcheck_run(be, NULL, reason, 256);
 
     assert_int_equal(backend_allocated_bytes(be), 0);
     backend_close(be);

@@ -1,6 +1,7 @@
 /*
  * A management library that knows one device, or, with FAKE_MIG set, one slice of a device: of that it
- * tells no power, as the real one.
+ * tells neither power nor temperature, as the real one, but which card it is a slice of. With FAKE_NVML
+ * set to "broken" it does not start, to "mute" it knows its devices and tells nothing of them.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +13,20 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **ret_device);
 int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *ret_celsius);
 int nvmlDeviceGetPowerUsage(void *device, unsigned *ret_milliwatts);
 
-static int only_device;
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *slice, void **ret_card);
+
+static int card, slice;
+
+static int is(const char *wanted)
+{
+    const char *set = getenv("FAKE_NVML");
+
+    return set && strcmp(set, wanted) == 0;
+}
 
 int nvmlInit_v2(void)
 {
-    return 0;
+    return is("broken") ? 9 : 0; /* the driver is not loaded */
 }
 
 int nvmlSystemGetDriverVersion(char *ret_version, unsigned size)
@@ -32,21 +42,29 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **ret_device)
 
     if (strcmp(uuid, known) != 0)
         return 6; /* not found */
-    *ret_device = &only_device;
+    *ret_device = getenv("FAKE_MIG") ? &slice : &card;
+    return 0;
+}
+
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *given, void **ret_card)
+{
+    if (given != &slice)
+        return 2; /* invalid argument */
+    *ret_card = &card;
     return 0;
 }
 
 int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *ret_celsius)
 {
-    if (device != &only_device || sensor != 0)
-        return 2;
+    if (device != &card || sensor != 0 || is("mute"))
+        return 3; /* not supported */
     *ret_celsius = 41;
     return 0;
 }
 
 int nvmlDeviceGetPowerUsage(void *device, unsigned *ret_milliwatts)
 {
-    if (device != &only_device || getenv("FAKE_MIG"))
+    if (device != &card || is("mute"))
         return 3; /* not supported */
     *ret_milliwatts = 119600;
     return 0;

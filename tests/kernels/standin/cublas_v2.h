@@ -30,6 +30,7 @@ typedef enum {
     CUBLAS_COMPUTE_32F_FAST_TF32 = 77,
 } cublasComputeType_t;
 typedef enum { CUBLAS_GEMM_DEFAULT = -1 } cublasGemmAlgo_t;
+typedef enum { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL } libraryPropertyType;
 typedef enum { CUBLAS_DEFAULT_MATH = 0, CUBLAS_TF32_TENSOR_OP_MATH = 3 } cublasMath_t;
 
 #define cublasCreate cublasCreate_v2
@@ -43,6 +44,7 @@ const char *cublasGetStatusName(cublasStatus_t status);
 cublasStatus_t cublasCreate(cublasHandle_t *ret_handle);
 cublasStatus_t cublasDestroy(cublasHandle_t handle);
 cublasStatus_t cublasGetVersion(cublasHandle_t handle, int *ret_version);
+cublasStatus_t cublasGetProperty(libraryPropertyType part, int *ret_value);
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream);
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode);
 

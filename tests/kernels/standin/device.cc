@@ -14,6 +14,10 @@ const struct standin_options standin_defaults = {
 static struct standin_options options = standin_defaults;
 static bool options_set;
 
+/* Set by the environment alone: for the whole daemon, which looks at devices and never at launches. */
+static int old_device = -1, mute_device = -1;
+static const char *skipped_kernel = "";
+
 static struct device {
     cudaError_t fault;
     uint64_t launch_count;
@@ -60,6 +64,14 @@ static void read_environment(void)
             report_and_exit("STANDIN_FAIL_LAUNCH is '%s', needed is DEVICE:N", fail);
         read.fail_launch = launch;
     }
+    const char *old = getenv("STANDIN_OLD"), *mute = getenv("STANDIN_MUTE");
+    const char *skip = getenv("STANDIN_SKIP");
+    if (old)
+        old_device = atoi(old);
+    if (mute)
+        mute_device = atoi(mute);
+    if (skip)
+        skipped_kernel = skip;
     take_options(&read);
 }
 
@@ -138,6 +150,11 @@ bool device_is_deferred(void)
 cudaError_t device_fault(int device)
 {
     return devices[device].fault;
+}
+
+bool device_skips(const char *kernel)
+{
+    return strcmp(kernel, skipped_kernel) == 0;
 }
 
 void device_count_launch(int device)
@@ -243,11 +260,13 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *ret_properties, int d
 
     if (device < 0 || device >= options.device_count)
         return api_fail(cudaErrorInvalidDevice);
+    if (device == mute_device)
+        return api_fail(cudaErrorUnknown);
     snprintf(properties.name, sizeof properties.name, "Stand-in %d", device);
     properties.uuid.bytes[0] = (char)(device + 1);
     properties.totalGlobalMem = options.memory_bytes;
     properties.sharedMemPerBlock = 48 << 10;
-    properties.major = 9;
+    properties.major = device == old_device ? 7 : 9;
     properties.multiProcessorCount = 1;
     properties.maxThreadsPerBlock = GROUP_THREADS_MAX;
     properties.warpSize = 32;

@@ -14,6 +14,9 @@
  *   STANDIN_DEVICES      how many devices there are, 0 to 4; 1
  *   STANDIN_MEMORY       bytes of each device; 1 GiB
  *   STANDIN_FAIL_LAUNCH  DEVICE:N, the Nth launch on that device breaks it for good
+ *   STANDIN_SKIP         a kernel's name: its launches do nothing, so that its op is wrong
+ *   STANDIN_OLD          a device that is too old for us
+ *   STANDIN_MUTE         a device that does not answer when asked what it is
  */
 #ifndef NEEDLED_STANDIN_H
 #define NEEDLED_STANDIN_H

@@ -18,13 +18,14 @@
 
 static void run_launch(void *payload)
 {
+    struct kernel_launch *launch = static_cast<struct kernel_launch *>(payload);
     const int device = memory_current_device();
 
     if (device_fault(device) != cudaSuccess)
         return;
     device_count_launch(device);
-    if (device_fault(device) == cudaSuccess)
-        group_run_launch(static_cast<struct kernel_launch *>(payload));
+    if (device_fault(device) == cudaSuccess && !device_skips(launch->name))
+        group_run_launch(launch);
 }
 
 static bool launch_fits(const struct dim3 *grid, const struct dim3 *block)
