@@ -29,6 +29,7 @@ struct finding {
     struct dataset_report training, validation;
     char training_name[STORE_NAME_SIZE], validation_name[STORE_NAME_SIZE]; /* as uploaded */
     struct jobfiles files;
+    struct train_memory memory;
     struct notes notes;
     struct error fault;
 };
@@ -56,6 +57,17 @@ static size_t disk_bytes(size_t adapter_bytes, size_t n_epochs)
     return size_mul(adapter_bytes, files, &bytes) ? bytes : SIZE_MAX;
 }
 
+/* What placement.h goes by. */
+static struct json *memory_json(const struct train_memory *memory)
+{
+    struct json *object = json_new_object();
+
+    json_add_int(object, "least_bytes", (int64_t)memory->least_bytes);
+    json_add_int(object, "wanted_bytes", (int64_t)memory->wanted_bytes);
+    json_add_int(object, "base_bytes", (int64_t)memory->base_bytes);
+    return object;
+}
+
 static struct json *plan_json(const struct validator *validator, const struct job_record *job,
                               const struct finding *finding)
 {
@@ -63,6 +75,7 @@ static struct json *plan_json(const struct validator *validator, const struct jo
     struct json *object = json_new_object();
     size_t adapter_bytes = 0;
 
+    json_add(object, "memory_needs", memory_json(&finding->memory));
     json_add(object, "training_data", data_json(&finding->training));
     if (job->validation_file[0])
         json_add(object, "validation_data", data_json(&finding->validation));
@@ -159,7 +172,7 @@ static bool judge(struct validator *validator, const struct job_record *job)
               sizeof(finding->validation_name));
     accepted = jobfiles_find(validator->options, job, &finding->files, &finding->fault) &&
                train_validate(&finding->files.job, &finding->training, &finding->validation,
-                              &finding->fault);
+                              &finding->memory, &finding->fault);
     if (!accepted)
         name_fault(finding);
     kept = hand_in(validator, job, accepted, finding, &err);

@@ -77,6 +77,7 @@ out:
 struct planner {
     const struct train_job *job;
     const struct inputs *inputs;
+    bool copies_base;
     size_t available, longest;
 };
 
@@ -103,6 +104,8 @@ static bool plan(const struct planner *planner, size_t tokens, size_t recomputed
     budget.spec.limits.max_targets = packing_max_targets(&budget.sizes);
     if (!model_plan(job->base_folder, &budget.spec, &budget.memory, err))
         return false;
+    if (planner->copies_base)
+        budget.memory.weights_bytes += budget.memory.mapped_bytes; /* both are sizes of files */
     if (!size_add(*total, budget.memory.weights_bytes, total) ||
         !size_add(*total, budget.memory.adapter_bytes, total) ||
         !size_add(*total, budget.memory.activations_bytes, total))
@@ -210,16 +213,21 @@ static bool keep_tokens(const struct planner *planner, size_t tokens, struct bud
            (fitting || most_tokens(planner, tokens, SIZE_MAX, ret_budget, err));
 }
 
-bool budget_choose(const struct train_job *job, const struct inputs *inputs,
-                   uint64_t device_free_bytes, size_t batch_tokens, struct budget *ret_budget,
-                   struct error *err)
+uint64_t budget_usable_bytes(uint64_t free_bytes)
 {
-    /* A little of what is free is left to others; 0 free means that the device cannot say. */
+    return free_bytes - free_bytes / 16;
+}
+
+bool budget_choose(const struct train_job *job, const struct inputs *inputs,
+                   const struct budget_device *device, size_t batch_tokens,
+                   struct budget *ret_budget, struct error *err)
+{
     const size_t free_bytes =
-        device_free_bytes > 0 ? (size_t)(device_free_bytes - device_free_bytes / 16) : SIZE_MAX;
+        device->free_bytes > 0 ? (size_t)budget_usable_bytes(device->free_bytes) : SIZE_MAX;
     const struct planner planner = {
         .job = job,
         .inputs = inputs,
+        .copies_base = device->copies_base,
         .available =
             job->memory_limit_bytes > 0 ? smaller(job->memory_limit_bytes, free_bytes) : free_bytes,
         .longest = larger(inputs->longest_rows, 1),
@@ -235,4 +243,24 @@ bool budget_choose(const struct train_job *job, const struct inputs *inputs,
                      "%zu bytes of memory are needed, %zu are available (lines of up to %zu "
                      "tokens)",
                      ret_budget->total_bytes, planner.available, planner.longest + 1);
+}
+
+bool budget_bounds(const struct train_job *job, const struct inputs *inputs,
+                   struct train_memory *ret_memory, struct error *err)
+{
+    const struct planner planner = {.job = job,
+                                    .inputs = inputs,
+                                    .available = SIZE_MAX,
+                                    .longest = larger(inputs->longest_rows, 1)};
+    struct budget least, wanted;
+
+    if (!plan(&planner, planner.longest, inputs->info.layer_count - 1, &least, err) ||
+        !choose_tokens(&planner, &wanted, err))
+        return false;
+    *ret_memory = (struct train_memory){
+        .least_bytes = least.total_bytes,
+        .wanted_bytes = larger(wanted.total_bytes, least.total_bytes),
+        .base_bytes = least.memory.mapped_bytes,
+    };
+    return true;
 }

@@ -29,9 +29,19 @@ struct budget {
     size_t layer_count, recomputed_layers;
 };
 
+struct budget_device {
+    uint64_t free_bytes; /* 0: it cannot say */
+    bool copies_base;    /* it computes on a copy of the base's file, not on the file itself */
+};
+
 /* batch_tokens: as an earlier part of the run had them; 0: to be chosen. */
 MUST_CHECK bool budget_choose(const struct train_job *job, const struct inputs *inputs,
-                              uint64_t device_free_bytes, size_t batch_tokens,
+                              const struct budget_device *device, size_t batch_tokens,
                               struct budget *ret_budget, struct error *err);
+/* Between which total_bytes are, whatever memory there is. */
+MUST_CHECK bool budget_bounds(const struct train_job *job, const struct inputs *inputs,
+                              struct train_memory *ret_memory, struct error *err);
+/* What a plan may take of so many free bytes: a little is left to others. */
+uint64_t budget_usable_bytes(uint64_t free_bytes);
 
 #endif

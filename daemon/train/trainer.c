@@ -26,14 +26,17 @@ struct hyperparameters hyperparameters_default(void)
 }
 
 bool train_validate(const struct train_job *job, struct dataset_report *ret_training,
-                    struct dataset_report *ret_validation, struct error *err)
+                    struct dataset_report *ret_validation, struct train_memory *ret_memory,
+                    struct error *err)
 {
     struct inputs inputs;
+    bool ok;
 
     if (!inputs_read(job, &inputs, ret_training, ret_validation, err))
         return false;
+    ok = budget_bounds(job, &inputs, ret_memory, err);
     inputs_release(&inputs);
-    return true;
+    return ok;
 }
 
 /* ---- setting up ------------------------------------------------------------------------------ */
@@ -82,13 +85,24 @@ static bool find_start(struct run *run, struct error *err)
     return true;
 }
 
+/* Whether the device takes memory of its own for what it imports. */
+static bool copies_imports(struct backend *be)
+{
+    static const char probe;
+    const void *imported = backend_import(be, &probe, sizeof(probe));
+
+    backend_release_import(be, imported);
+    return imported != &probe;
+}
+
 static bool plan_memory(struct run *run, struct error *err)
 {
     struct loop *loop = &run->loop;
     const size_t earlier = (size_t)loop->done.batch_tokens;
+    const struct budget_device device = {.free_bytes = backend_free_bytes(loop->backend),
+                                         .copies_base = copies_imports(loop->backend)};
 
-    if (!budget_choose(loop->job, &run->inputs, backend_free_bytes(loop->backend), earlier,
-                       &run->budget, err))
+    if (!budget_choose(loop->job, &run->inputs, &device, earlier, &run->budget, err))
         return false;
     if (earlier > 0 && run->budget.sizes.max_tokens != earlier)
         loop_warn(loop, "less memory is free than before the stop: batches are cut differently, "

@@ -118,11 +118,18 @@ MUST_CHECK bool train_run(struct backend *be, const struct train_job *job,
                           const struct train_hooks *hooks, struct train_result *ret_result,
                           struct error *err);
 
+struct train_memory {    /* between which a run's total_bytes are, whatever memory a device has */
+    size_t least_bytes;  /* with the longest line alone, and all but one layer computed again */
+    size_t wanted_bytes; /* by the plan's own choice */
+    size_t base_bytes;   /* on top of each where the device copies the base's file */
+};
+
 /* What the state validating_files checks, without a device: files, rules, lengths, something left
  * to train, max_len within the base. Fills the reports also when it refuses (ret_training is
  * complete; ret_validation only with a validation file). err->param: "training_file",
  * "validation_file", "model" or a hyper-parameter. */
 MUST_CHECK bool train_validate(const struct train_job *job, struct dataset_report *ret_training,
-                               struct dataset_report *ret_validation, struct error *err);
+                               struct dataset_report *ret_validation,
+                               struct train_memory *ret_memory, struct error *err);
 
 #endif

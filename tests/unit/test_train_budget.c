@@ -32,14 +32,17 @@ static int release_inputs(void **state)
     return 0;
 }
 
+static const struct budget_device unbounded; /* it cannot say what is free */
+
 static struct budget choose(size_t limit_bytes, uint64_t free_bytes, size_t batch_tokens)
 {
     struct train_job limited = job;
+    const struct budget_device device = {.free_bytes = free_bytes};
     struct budget budget;
     struct error err = {0};
 
     limited.memory_limit_bytes = limit_bytes;
-    if (!budget_choose(&limited, &inputs, free_bytes, batch_tokens, &budget, &err))
+    if (!budget_choose(&limited, &inputs, &device, batch_tokens, &budget, &err))
         fail_msg("%s", err.message);
     return budget;
 }
@@ -75,7 +78,7 @@ static void whatever_the_limit_the_plan_fits_or_is_refused(void **state)
         struct error err = {0};
 
         limited.memory_limit_bytes = limit;
-        if (!budget_choose(&limited, &inputs, 0, 0, &budget, &err)) {
+        if (!budget_choose(&limited, &inputs, &unbounded, 0, &budget, &err)) {
             char words[64];
 
             assert_int_equal(err.code, ERR_NO_MEMORY);
@@ -119,10 +122,10 @@ static void a_token_limit_is_kept_but_never_below_the_longest_line(void **state)
     struct train_job limited = job;
 
     limited.batch_token_limit = inputs.longest_rows + 7;
-    assert_true(budget_choose(&limited, &inputs, 0, 0, &budget, &err));
+    assert_true(budget_choose(&limited, &inputs, &unbounded, 0, &budget, &err));
     assert_int_equal(budget.sizes.max_tokens, inputs.longest_rows + 7);
     limited.batch_token_limit = 1;
-    assert_true(budget_choose(&limited, &inputs, 0, 0, &budget, &err));
+    assert_true(budget_choose(&limited, &inputs, &unbounded, 0, &budget, &err));
     assert_int_equal(budget.sizes.max_tokens, inputs.longest_rows);
 }
 
@@ -167,7 +170,7 @@ static struct budget choose_for_lines(size_t shared)
     made.held_count = 0;
     made.longest_rows = MADE_TOKENS;
     made_job.hyper.batch_size = MADE_LINES;
-    if (!budget_choose(&made_job, &made, 0, 0, &budget, &err))
+    if (!budget_choose(&made_job, &made, &unbounded, 0, &budget, &err))
         fail_msg("%s", err.message);
     return budget;
 }

@@ -176,9 +176,10 @@ static void the_split_holds_out_whole_examples_and_leaves_one(void **state)
 static void check_refused(const struct train_job *job, const char *param, const char *word)
 {
     static struct dataset_report training, validation;
+    struct train_memory memory;
     struct error err = {0};
 
-    if (train_validate(job, &training, &validation, &err))
+    if (train_validate(job, &training, &validation, &memory, &err))
         fail_msg("accepted, wanted '%s' refused", param);
     if (strcmp(err.param, param) != 0 || !strstr(err.message, word))
         fail_msg("'%s': %s; wanted '%s' with the word '%s'", err.param, err.message, param, word);
@@ -214,10 +215,11 @@ static void both_reports_are_whole_when_both_files_are_refused(void **state)
     (void)state;
     static struct dataset_report training, validation;
     struct train_job job = make_job(MINI, DATA("missing-query.jsonl"));
+    struct train_memory memory;
     struct error err = {0};
 
     job.validation_path = DATA("dup-key.jsonl");
-    assert_false(train_validate(&job, &training, &validation, &err));
+    assert_false(train_validate(&job, &training, &validation, &memory, &err));
     assert_string_equal(err.param, "training_file");
     assert_true(training.problem_count[PROBLEM_FATAL] + training.problem_count[PROBLEM_STRICT] > 0);
     assert_true(validation.problem_count[PROBLEM_STRICT] > 0);
@@ -234,10 +236,11 @@ static void a_split_that_takes_every_target_is_refused(void **state)
     job.hyper.val_split = 0.5;
     for (uint64_t seed = 0; seed < 16; seed++) {
         static struct dataset_report training, validation;
+        struct train_memory memory;
         struct error err = {0};
 
         job.hyper.seed = seed;
-        if (train_validate(&job, &training, &validation, &err))
+        if (train_validate(&job, &training, &validation, &memory, &err))
             continue;
         assert_string_equal(err.param, "training_file");
         assert_non_null(strstr(err.message, "target"));
