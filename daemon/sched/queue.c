@@ -4,6 +4,7 @@
 #include "daemon/base/log.h"
 #include "daemon/sched/events.h"
 #include "daemon/sched/placement.h"
+#include "daemon/sched/warnings.h"
 #include "store/models.h"
 
 #include <stdio.h>
@@ -58,35 +59,16 @@ static bool keep_reason(struct queue *queue, const struct job_record *job, const
     notes_init(&notes);
     change.state_reason = reason;
     if (is_news(job->state_reason, reason)) {
-        log_write_for(LOG_LEVEL_WARN, "job", job->id, "waits: %s", reason);
-        notes_add(&notes, EVENT_WARN, "message", NULL, "The job waits: %s", reason);
+        const char *verb = strncmp(reason, "waits ", 6) == 0 ? "" : "waits: ";
+
+        log_write_for(LOG_LEVEL_WARN, "job", job->id, "%s%s", verb, reason);
+        notes_add(&notes, EVENT_WARN, "message", NULL, "The job %s%s", verb, reason);
     }
     ok = jobs_update(queue->store, job->id, &change, notes.drafts, notes.count, err);
     if (ok && notes.count > 0)
         events_feed_publish(queue->options->feed, job->id);
     notes_release(&notes);
     return ok;
-}
-
-/* Waiting jobs say why: looked at again whenever something changed. */
-static void review(struct queue *queue)
-{
-    struct job_record *jobs = NULL;
-    struct error err = {0};
-    size_t count = 0;
-    bool ok = jobs_list_state(queue->store, JOB_QUEUED, LOOKED_AT, &jobs, &count, &err);
-
-    for (size_t i = 0; ok && i < count; i++) {
-        char reason[sizeof(jobs[i].state_reason)];
-
-        placement_explain(queue, &jobs[i], reason, sizeof(reason));
-        if (strcmp(reason, jobs[i].state_reason) != 0)
-            ok = keep_reason(queue, &jobs[i], reason, &err);
-    }
-    if (!ok && strcmp(queue->last_trouble, err.message) != 0) /* said once, not at every look */
-        log_write(LOG_LEVEL_WARN, "look at the queue: %s", err.message);
-    (void)snprintf(queue->last_trouble, sizeof(queue->last_trouble), "%s", ok ? "" : err.message);
-    free_jobs(jobs, count);
 }
 
 /* ---- ends ----------------------------------------------------------------------------------------- */
@@ -136,6 +118,41 @@ static bool fail_job(struct queue *queue, const char *job_id, enum job_state fro
     return ok;
 }
 
+/* ---- looking at those that wait ----------------------------------------------------------------------- */
+
+static bool review_job(struct queue *queue, const struct placement_view *view,
+                       const struct job_record *job, struct error *err)
+{
+    struct job_change none = JOB_CHANGE_NONE;
+    struct error fault = {0};
+    char reason[sizeof(job->state_reason)];
+
+    if (!placement_is_possible(view, job, &fault))
+        return fail_job(queue, job->id, JOB_QUEUED, &none, &fault, err);
+    placement_explain(view, job, reason, sizeof(reason));
+    return strcmp(reason, job->state_reason) == 0 || keep_reason(queue, job, reason, err);
+}
+
+/* Waiting jobs say why, and those that can never run end: looked at again whenever something
+ * changed. */
+static void review(struct queue *queue)
+{
+    struct placement_view view;
+    struct job_record *jobs = NULL;
+    struct error err = {0};
+    size_t count = 0;
+    bool ok = jobs_list_state(queue->store, JOB_QUEUED, LOOKED_AT, &jobs, &count, &err);
+
+    if (ok && count > 0)
+        placement_look(queue, &view);
+    for (size_t i = 0; ok && i < count; i++)
+        ok = review_job(queue, &view, &jobs[i], &err);
+    if (!ok && strcmp(queue->last_trouble, err.message) != 0) /* said once, not at every look */
+        log_write(LOG_LEVEL_WARN, "look at the queue: %s", err.message);
+    (void)snprintf(queue->last_trouble, sizeof(queue->last_trouble), "%s", ok ? "" : err.message);
+    free_jobs(jobs, count);
+}
+
 /* ---- create, cancel, judge -------------------------------------------------------------------------- */
 
 bool queue_submit(void *owner, void *arguments, struct error *err)
@@ -154,18 +171,6 @@ bool queue_submit(void *owner, void *arguments, struct error *err)
     if (ok)
         tell(queue, job->id);
     return ok;
-}
-
-static void tell_worker(struct queue *queue, const char *job_id)
-{
-    (void)pthread_mutex_lock(&queue->lock);
-    for (size_t i = 0; i < queue->slot_count; i++) {
-        if (strcmp(queue->slots[i].job_id, job_id) != 0)
-            continue;
-        atomic_store_explicit(&queue->slots[i].cancelled, true, memory_order_release);
-        atomic_store_explicit(&queue->slots[i].stop, true, memory_order_release);
-    }
-    (void)pthread_mutex_unlock(&queue->lock);
 }
 
 bool queue_cancel(void *owner, void *arguments, struct error *err)
@@ -193,7 +198,7 @@ bool queue_cancel(void *owner, void *arguments, struct error *err)
     ok = move(queue, job_id, job.state, JOB_CANCELLED, &change, &notes, err);
     notes_release(&notes);
     if (ok)
-        tell_worker(queue, job_id);
+        slots_cancel(&queue->slots, job_id);
     return ok;
 }
 
@@ -243,44 +248,55 @@ bool queue_judge(void *owner, void *arguments, struct error *err)
 
 /* ---- claim ------------------------------------------------------------------------------------------ */
 
-static void occupy(struct queue *queue, struct queue_slot *slot, const char *job_id)
+/* That the job would have taken a GPU: told and kept with it. */
+static bool warn_of_fallback(struct job_record *job, const char *device_id, const char *why,
+                             struct notes *notes, struct error *err)
 {
-    atomic_store_explicit(&slot->cancelled, false, memory_order_relaxed);
-    atomic_store_explicit(&slot->stop, false, memory_order_release);
-    (void)pthread_mutex_lock(&queue->lock);
-    (void)snprintf(slot->job_id, sizeof(slot->job_id), "%s", job_id);
-    (void)pthread_mutex_unlock(&queue->lock);
+    struct json *warnings = warnings_read(job->warnings_json);
+    char *text = NULL;
+    char reason[384];
+    bool ok = true;
+
+    (void)snprintf(reason, sizeof(reason), "The job runs on %s and not on a GPU: %s", device_id,
+                   why);
+    if (warnings_add(warnings, "device", reason)) {
+        notes_add(notes, EVENT_WARN, "message", NULL, "%s", reason);
+        log_write_for(LOG_LEVEL_WARN, "job", job->id, "%s", reason);
+        ok = json_print_text(warnings, &text, err);
+    }
+    json_free(warnings);
+    if (ok && text) {
+        free(job->warnings_json);
+        job->warnings_json = text;
+    }
+    return ok;
 }
 
-static void vacate(struct queue *queue, struct queue_slot *slot)
-{
-    (void)pthread_mutex_lock(&queue->lock);
-    slot->job_id[0] = '\0';
-    (void)pthread_mutex_unlock(&queue->lock);
-}
-
-static bool start_job(struct queue *queue, const struct job_record *job, struct queue_slot *slot,
+static bool start_job(struct queue *queue, const struct placement_view *view,
+                      const struct placement_grant *grant, struct job_record *job, size_t slot,
                       struct error *err)
 {
+    const char *device_id = slots_device(&queue->slots, slot)->id;
     struct job_change change = JOB_CHANGE_NONE;
     char fallback[256];
     struct json *data = notes_status(job_state_name(JOB_RUNNING));
     struct notes notes;
-    bool ok;
+    bool ok = true;
 
-    change.device_used = slot->device->id;
-    change.state_reason = "";
-    json_add_string(data, "device", slot->device->id);
+    json_add_string(data, "device", device_id);
     notes_init(&notes);
-    if (placement_is_fallback(queue, job, slot, fallback, sizeof(fallback)))
-        notes_add(&notes, EVENT_WARN, "message", NULL, "The job runs on %s and not on a GPU: %s",
-                  slot->device->id, fallback);
-    notes_add(&notes, EVENT_INFO, "state", data, "Fine-tuning job started on %s", slot->device->id);
-    occupy(queue, slot, job->id);
-    ok = move(queue, job->id, JOB_QUEUED, JOB_RUNNING, &change, &notes, err);
+    if (placement_is_fallback(view, job, queue->slots.items[slot].device, fallback,
+                              sizeof(fallback)))
+        ok = warn_of_fallback(job, device_id, fallback, &notes, err);
+    notes_add(&notes, EVENT_INFO, "state", data, "Fine-tuning job started on %s", device_id);
+    change.device_used = device_id;
+    change.state_reason = "";
+    change.warnings_json = job->warnings_json;
+    slots_occupy(&queue->slots, slot, job->id, grant->reserved_bytes);
+    ok = ok && move(queue, job->id, JOB_QUEUED, JOB_RUNNING, &change, &notes, err);
     notes_release(&notes);
     if (!ok)
-        vacate(queue, slot);
+        slots_vacate(&queue->slots, slot);
     return ok;
 }
 
@@ -288,23 +304,28 @@ bool queue_take(void *owner, void *arguments, struct error *err)
 {
     struct queue *queue = owner;
     struct queue_claim *claim = arguments;
-    struct queue_slot *slot = &queue->slots[claim->slot];
+    const size_t device = queue->slots.items[claim->slot].device;
+    struct placement_view view;
+    struct placement_grant grant = {0};
     struct job_record *jobs = NULL;
     size_t count = 0, chosen = 0;
     bool ok = true;
 
     claim->found = false;
-    if (queue->stopping || !placement_in_service(queue, slot))
+    if (queue->stopping || !slots_use(&queue->slots, device).in_service)
         return true;
     if (!jobs_list_state(queue->store, JOB_QUEUED, LOOKED_AT, &jobs, &count, err))
         return false;
-    while (chosen < count && !placement_takes(queue, &jobs[chosen], slot))
+    if (count > 0)
+        placement_look(queue, &view);
+    while (chosen < count && !placement_takes(&view, &jobs[chosen], device, &grant))
         chosen++;
     if (chosen < count) {
-        ok = start_job(queue, &jobs[chosen], slot, err);
+        ok = start_job(queue, &view, &grant, &jobs[chosen], claim->slot, err);
         if (ok) {
             claim->job = jobs[chosen];
             jobs[chosen] = (struct job_record){0}; /* its texts are the claim's now */
+            claim->memory_limit_bytes = grant.limit_bytes;
             claim->found = true;
         }
     }
@@ -364,7 +385,6 @@ static bool requeue(struct queue *queue, const struct queue_outcome *outcome, co
 static bool end_with_fault(struct queue *queue, const struct queue_outcome *outcome,
                            struct error *err)
 {
-    const struct queue_slot *slot = &queue->slots[outcome->slot];
     struct queue_fault fault = {outcome->slot, outcome->fault->message};
     struct job_change change = JOB_CHANGE_NONE;
     struct job_record job = {0};
@@ -378,7 +398,7 @@ static bool end_with_fault(struct queue *queue, const struct queue_outcome *outc
     if (job.fault_count + 1 >= QUEUE_FAULTS_MAX)
         return fail_job(queue, outcome->job_id, JOB_RUNNING, &change, outcome->fault, err);
     (void)snprintf(why, sizeof(why), "Device %s failed and is out of service (%.300s)",
-                   slot->device->id, outcome->fault->message);
+                   slots_device(&queue->slots, outcome->slot)->id, outcome->fault->message);
     return requeue(queue, outcome, why, err);
 }
 
@@ -413,7 +433,7 @@ bool queue_end(void *owner, void *arguments, struct error *err)
     if (!ok && (outcome->kind == OUTCOME_CANCELLED || err->code == ERR_CONFLICT))
         ok = true;
     if (ok) { /* else the worker tries again: the device stays taken */
-        vacate(queue, &queue->slots[outcome->slot]);
+        slots_vacate(&queue->slots, outcome->slot);
         mailbox_tell_news(queue->mailbox);
         review(queue);
     }
@@ -426,16 +446,13 @@ bool queue_set_service(void *owner, void *arguments, struct error *err)
 {
     struct queue *queue = owner;
     const struct queue_fault *fault = arguments;
-    struct queue_slot *slot = &queue->slots[fault->slot];
 
     (void)err; /* nothing here can fail */
-    (void)pthread_mutex_lock(&queue->lock);
-    slot->in_service = fault->reason == NULL;
-    (void)snprintf(slot->reason, sizeof(slot->reason), "%s", fault->reason ? fault->reason : "");
-    (void)pthread_mutex_unlock(&queue->lock);
+    if (!slots_set_service(&queue->slots, queue->slots.items[fault->slot].device, fault->reason))
+        return true; /* another job on it has said so */
     if (fault->reason)
-        log_write_for(LOG_LEVEL_ERROR, "device", slot->device->id, "out of service: %s",
-                      fault->reason);
+        log_write_for(LOG_LEVEL_ERROR, "device", slots_device(&queue->slots, fault->slot)->id,
+                      "out of service: %s", fault->reason);
     review(queue);
     mailbox_tell_news(queue->mailbox); /* its jobs may run elsewhere now */
     return true;
@@ -448,8 +465,7 @@ bool queue_stop(void *owner, void *arguments, struct error *err)
     (void)arguments;
     (void)err; /* nothing here can fail */
     queue->stopping = true;
-    for (size_t i = 0; i < queue->slot_count; i++)
-        atomic_store_explicit(&queue->slots[i].stop, true, memory_order_release);
+    slots_stop(&queue->slots);
     return true;
 }
 
@@ -464,8 +480,8 @@ bool queue_abandon(void *owner, void *arguments, struct error *err)
     notes_init(&notes);
     notes_add(&notes, EVENT_INFO, "state", notes_status(job_state_name(JOB_QUEUED)),
               "The daemon stopped while the job's files were being read; the job is queued again");
-    for (size_t i = 0; i < queue->slot_count && ok; i++) {
-        const char *job_id = queue->slots[i].job_id; /* only this thread writes it */
+    for (size_t i = 0; i < queue->slots.count && ok; i++) {
+        const char *job_id = queue->slots.items[i].job_id; /* only this thread writes it */
 
         if (job_id[0] == '\0')
             continue;
@@ -515,14 +531,9 @@ bool queue_open(const struct scheduler_options *options, struct mailbox *mailbox
 
     if (!queue)
         return error_set(err, ERR_NO_MEMORY, "no memory for the queue");
-    (void)pthread_mutex_init(&queue->lock, NULL); /* cannot fail with default attributes */
+    slots_init(&queue->slots, options->devices, options->jobs_per_device);
     queue->options = options;
     queue->mailbox = mailbox;
-    queue->slot_count = options->devices->count;
-    for (size_t i = 0; i < queue->slot_count; i++) {
-        queue->slots[i].device = &options->devices->items[i];
-        queue->slots[i].in_service = true;
-    }
     if (!digests_new(&queue->digests, err) ||
         !store_open(options->database_path, false, &queue->store, err) || !recover(queue, err)) {
         queue_close(queue);
@@ -539,55 +550,6 @@ void queue_close(struct queue *queue)
         return;
     store_close(queue->store);
     digests_free(queue->digests);
-    (void)pthread_mutex_destroy(&queue->lock); /* nobody holds it */
+    slots_release(&queue->slots);
     free(queue);
-}
-
-/* ---- shown ---------------------------------------------------------------------------------------------- */
-
-static struct json *slot_json(struct queue *queue, size_t index)
-{
-    const struct queue_slot *slot = &queue->slots[index];
-    const struct device *device = slot->device;
-    struct backend_device now = device->description;
-    struct json *object = json_new_object();
-
-    (void)backend_describe(device->kind, device->index, &now); /* else as at the start */
-    json_add_string(object, "id", device->id);
-    json_add_string(object, "object", "device");
-    json_add_string(object, "platform", backend_name(device->kind));
-    json_add_string(object, "name", now.name);
-    json_add_string(object, "detail", now.library);
-    json_add_string(object, "simd_level", device->simd_level[0] ? device->simd_level : NULL);
-    json_add_string(object, "simd_warning", device->simd_warning[0] ? device->simd_warning : NULL);
-    json_add_int(object, "memory_total_bytes", (int64_t)now.memory_total_bytes);
-    json_add_int(object, "memory_free_bytes", (int64_t)now.memory_free_bytes);
-    json_add_int(object, "cores", now.core_count);
-    json_add_int(object, "threads", device->thread_count);
-    (void)pthread_mutex_lock(&queue->lock);
-    json_add_bool(object, "in_service", slot->in_service);
-    json_add_string(object, "reason", slot->reason[0] ? slot->reason : NULL);
-    json_add_string(object, "job", slot->job_id[0] ? slot->job_id : NULL);
-    (void)pthread_mutex_unlock(&queue->lock);
-    return object;
-}
-
-struct json *queue_slots_json(struct queue *queue)
-{
-    struct json *array = json_new_array();
-
-    for (size_t i = 0; i < queue->slot_count; i++)
-        json_add(array, NULL, slot_json(queue, i));
-    return array;
-}
-
-size_t queue_slots_in_service(struct queue *queue)
-{
-    size_t count = 0;
-
-    (void)pthread_mutex_lock(&queue->lock);
-    for (size_t i = 0; i < queue->slot_count; i++)
-        count += queue->slots[i].in_service;
-    (void)pthread_mutex_unlock(&queue->lock);
-    return count;
 }

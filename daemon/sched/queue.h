@@ -4,34 +4,22 @@
  * Purpose    The functions the scheduler's thread runs for others (mailbox.h): each is one decision and
  *            one transaction, told to the event feed after its commit.
  * Ownership  queue_open / queue_close. Arguments are the caller's.
- * Threads    The mailbox_functions run on the scheduler's thread only; queue_slots_json from any.
+ * Threads    The mailbox_functions run on the scheduler's thread only; queue->slots as slots.h says.
  * Failure    ERR_CONFLICT when a job has moved on meanwhile; the store's own.
  */
 #ifndef NEEDLED_QUEUE_H
 #define NEEDLED_QUEUE_H
 
 #include "daemon/base/digests.h"
-#include "daemon/sched/devices.h"
 #include "daemon/sched/mailbox.h"
 #include "daemon/sched/notes.h"
 #include "daemon/sched/scheduler.h"
+#include "daemon/sched/slots.h"
 #include "store/jobs.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #define QUEUE_FAULTS_MAX 3 /* a job that ends so many times with its device's failure is failed */
-
-/* A device and the one job it may run. The flags are set by the scheduler's thread: cancelled before
- * stop, so that a worker that has seen stop (acquire) also sees cancelled. They are cleared when a job
- * is claimed, on the same thread, so none is left over for the next job. */
-struct queue_slot {
-    const struct device *device;
-    atomic_bool stop, cancelled;
-    bool in_service;            /* guarded by lock */
-    char reason[256];           /* guarded by lock: why it is not */
-    char job_id[STORE_ID_SIZE]; /* guarded by lock; "" idle */
-};
 
 struct queue {
     const struct scheduler_options *options;
@@ -42,9 +30,7 @@ struct queue {
     char last_trouble[sizeof(((struct error *)0)->message)]; /* its: what the log has said last */
     /* Threads may outlive the feed, which they must not touch then. Set before the feed goes. */
     atomic_bool abandoned;
-    pthread_mutex_t lock;
-    struct queue_slot slots[DEVICE_MAX];
-    size_t slot_count;
+    struct slots slots;
 };
 
 /* Jobs found running go back to queued. */
@@ -71,7 +57,8 @@ mailbox_function queue_judge; /* struct queue_verdict */
 struct queue_claim {
     size_t slot;
     bool found;
-    struct job_record job; /* as it was queued, when found; for the caller to release */
+    struct job_record job;       /* as it was queued, when found; for the caller to release */
+    uint64_t memory_limit_bytes; /* of its plan; 0: the daemon's own limit */
 };
 mailbox_function queue_take; /* struct queue_claim */
 
@@ -96,15 +83,12 @@ struct queue_outcome {
 mailbox_function queue_end; /* struct queue_outcome */
 
 struct queue_fault {
-    size_t slot;
+    size_t slot;        /* one of the device's: all of them are meant */
     const char *reason; /* NULL: in service */
 };
 mailbox_function queue_set_service; /* const struct queue_fault */
 mailbox_function queue_stop;        /* nothing; running jobs are told to stop */
 mailbox_function queue_abandon;     /* nothing; jobs whose threads do not end are queued again */
 mailbox_function queue_ping;        /* nothing; the database answers */
-
-struct json *queue_slots_json(struct queue *queue);
-size_t queue_slots_in_service(struct queue *queue);
 
 #endif

@@ -6,6 +6,7 @@
 #include "daemon/base/log.h"
 #include "daemon/sched/events.h"
 #include "daemon/sched/jobfiles.h"
+#include "daemon/sched/warnings.h"
 #include "store/checkpoints.h"
 #include "store/models.h"
 
@@ -21,7 +22,7 @@
 
 struct run {
     const struct run_parts *parts;
-    struct queue_slot *slot;
+    struct slot *slot;
     struct job_record *job;
     struct jobfiles files;
     struct json *warnings; /* array: what the validator found and what the trainer adds */
@@ -33,6 +34,11 @@ struct run {
     bool has_last;
     struct checkpoint_record last; /* of the last epoch: its file is the final adapter */
 };
+
+static const struct device *run_device(const struct run *run)
+{
+    return slots_device(&run->parts->queue->slots, run->parts->slot);
+}
 
 /* ---- small things ----------------------------------------------------------------------------------- */
 
@@ -71,33 +77,15 @@ static bool update(struct run *run, const struct job_change *change, const struc
     return true;
 }
 
-static bool is_warned(const struct run *run, const char *text)
-{
-    if (!run->warnings)
-        return false;
-    for (const struct json *next = json_first(run->warnings); next; next = json_next(next)) {
-        const struct json *reason = json_member(next, "reason");
-
-        if (reason && json_text(reason) && strcmp(json_text(reason), text) == 0)
-            return true;
-    }
-    return false;
-}
-
 static void add_warning(struct run *run, const char *rule, const char *text)
 {
     struct job_change change = JOB_CHANGE_NONE;
-    struct json *object;
     struct error err = {0};
     struct notes notes;
     char *warnings = NULL;
 
-    if (is_warned(run, text))
-        return; /* said before the job was interrupted */
-    object = json_new_object();
-    json_add_string(object, "rule", rule);
-    json_add_string(object, "reason", text);
-    json_add(run->warnings, NULL, object);
+    if (!warnings_add(run->warnings, rule, text))
+        return;
     if (!json_print_text(run->warnings, &warnings, &err))
         log_failure(run, "keep a warning", &err);
     change.warnings_json = warnings;
@@ -163,7 +151,8 @@ static void note_memory(const struct run *run, const struct train_plan *plan, st
 
 static struct json *plan_json(const struct run *run, const struct train_plan *plan)
 {
-    static const char *const kept[] = {"training_data", "validation_data", "disk_bytes"};
+    static const char *const kept[] = {"training_data", "validation_data", "disk_bytes",
+                                       "memory_needs"};
     struct json *object = json_new_object();
     struct json *groups = json_new_array(), *old = NULL;
 
@@ -242,6 +231,8 @@ static void on_step(void *context, const struct train_step *step)
                                          .train_loss = step->train_loss};
     struct json *data;
 
+    if (slots_settle(&run->parts->queue->slots, run->parts->slot))
+        mailbox_tell_news(run->parts->queue->mailbox); /* another job may fit beside this one */
     if ((int64_t)step->step <= run->told_steps)
         return;
     data = json_new_object();
@@ -312,7 +303,7 @@ static void fill_model(const struct run *run, const char *id, struct model_recor
     (void)snprintf(ret_model->base_model, sizeof(ret_model->base_model), "%s",
                    run->job->base_model);
     (void)snprintf(ret_model->job_id, sizeof(ret_model->job_id), "%s", run->job->id);
-    (void)snprintf(ret_model->device, sizeof(ret_model->device), "%s", run->slot->device->id);
+    (void)snprintf(ret_model->device, sizeof(ret_model->device), "%s", run_device(run)->id);
     (void)snprintf(ret_model->numerics, sizeof(ret_model->numerics), "%s", run->job->numerics);
 }
 
@@ -388,13 +379,11 @@ static bool prepare(struct run *run, struct error *err)
     bool has_more;
 
     /* The same device makes the same steps again; on another one they are news. */
-    if (strcmp(job->device_used, run->slot->device->id) == 0)
+    if (strcmp(job->device_used, run_device(run)->id) == 0)
         run->told_steps = job->completed_steps;
-    (void)snprintf(job->device_used, sizeof(job->device_used), "%s", run->slot->device->id);
+    (void)snprintf(job->device_used, sizeof(job->device_used), "%s", run_device(run)->id);
     jobfiles_model_name(job, run->model_name, sizeof(run->model_name));
-    if (!job->warnings_json ||
-        !json_parse(job->warnings_json, strlen(job->warnings_json), &run->warnings, NULL))
-        run->warnings = json_new_array();
+    run->warnings = warnings_read(job->warnings_json);
     if (!checkpoints_list(parts->store, job->id, &page, &checkpoints, &count, &has_more, err))
         return false;
     for (size_t i = 0; i < count; i++)
@@ -404,6 +393,8 @@ static bool prepare(struct run *run, struct error *err)
     if (!jobfiles_find(parts->queue->options, job, &run->files, err))
         return false;
     run->files.job.digests = parts->queue->digests;
+    if (parts->memory_limit_bytes > 0) /* what the others on the device leave */
+        run->files.job.memory_limit_bytes = (size_t)parts->memory_limit_bytes;
     return true;
 }
 
@@ -504,7 +495,7 @@ bool run_job(const struct run_parts *parts, struct job_record *job)
         return hand_in(parts, &outcome);
     }
     run->parts = parts;
-    run->slot = &parts->queue->slots[parts->slot];
+    run->slot = &parts->queue->slots.items[parts->slot];
     run->job = job;
     recorder_begin(parts->recorder, job->id, &run->slot->stop);
     outcome.kind = train(run, &result, &fault);

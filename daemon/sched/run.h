@@ -18,6 +18,7 @@ struct run_parts {
     struct store *store; /* the worker's */
     struct recorder *recorder;
     struct backend *backend;
+    uint64_t memory_limit_bytes; /* of the job's plan, at most the daemon's; 0: the daemon's */
 };
 
 /* True once the outcome is kept; false when the daemon stops before it could be. */

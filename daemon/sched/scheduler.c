@@ -27,7 +27,7 @@ struct scheduler {
     struct queue *queue;
     pthread_t thread;
     bool has_thread;
-    struct worker *workers[DEVICE_MAX];
+    struct worker *workers[SLOTS_MAX];
     size_t worker_count;
     struct validator *validator;
 };
@@ -49,7 +49,7 @@ static bool start_threads(struct scheduler *scheduler, struct error *err)
     if (code != 0)
         return error_set(err, ERR_NO_MEMORY, "start the scheduler: %s", strerrordesc_np(code));
     scheduler->has_thread = true;
-    for (size_t i = 0; i < scheduler->queue->slot_count; i++) {
+    for (size_t i = 0; i < scheduler->queue->slots.count; i++) {
         if (!worker_start(scheduler->queue, i, &scheduler->workers[i], err))
             return false;
         scheduler->worker_count++;
@@ -254,7 +254,7 @@ struct json *scheduler_devices_json(struct scheduler *scheduler)
     struct json *object = json_new_object(), *missing = json_new_array();
 
     json_add_string(object, "object", "list");
-    json_add(object, "data", queue_slots_json(scheduler->queue));
+    json_add(object, "data", slots_json(&scheduler->queue->slots));
     for (size_t i = 0; i < devices->missing_count; i++) {
         struct json *platform = json_new_object();
 
@@ -272,7 +272,7 @@ struct json *scheduler_health_json(struct scheduler *scheduler, bool *ret_health
 {
     struct json *object = json_new_object();
     struct error err = {0};
-    size_t in_service = queue_slots_in_service(scheduler->queue);
+    size_t in_service = slots_devices_in_service(&scheduler->queue->slots);
     bool answers = mailbox_call(scheduler->mailbox, queue_ping, NULL, &err);
 
     *ret_healthy = answers && in_service > 0;
@@ -280,6 +280,6 @@ struct json *scheduler_health_json(struct scheduler *scheduler, bool *ret_health
     json_add_string(object, "database", answers ? "ok" : err.message);
     json_add_string(object, "durability", "wal, synchronous=full");
     json_add_int(object, "devices_in_service", (int64_t)in_service);
-    json_add_int(object, "devices", (int64_t)scheduler->queue->slot_count);
+    json_add_int(object, "devices", (int64_t)scheduler->queue->slots.device_count);
     return object;
 }

@@ -1,7 +1,7 @@
 /*
  * scheduler: the queue, every change of job state, and the workers.
  *
- * Purpose    Takes jobs, has their files checked, gives each to one worker (a thread per device),
+ * Purpose    Takes jobs, has their files checked, gives each to one worker (a thread per slot of a device),
  *            recovers them after a restart. The one owner of job states.
  * Ownership  scheduler_start / scheduler_stop. The options' strings and devices outlive it.
  * Threads    All functions may be called from any thread; each answers after its commit.
@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct backend_device;
+struct device;
 struct devices;
 struct events_feed;
 struct job_record;
@@ -27,7 +29,10 @@ struct scheduler_options {
     const struct devices *devices;
     struct events_feed *feed;
     size_t memory_limit_bytes; /* per job; 0: what the device has */
-    int64_t stop_wait_ns;      /* for threads to end at a stop; 0: 1.2 s */
+    size_t jobs_per_device;    /* at once; 0: one */
+    /* A device as it is now, for tests with devices that are not there; NULL: backend_describe. */
+    void (*describe)(const struct device *device, struct backend_device *ret_now);
+    int64_t stop_wait_ns; /* for threads to end at a stop; 0: 1.2 s */
 };
 
 struct scheduler;

@@ -15,7 +15,7 @@ struct worker {
 
 static const struct device *device_of(const struct worker *worker)
 {
-    return worker->parts.queue->slots[worker->parts.slot].device;
+    return slots_device(&worker->parts.queue->slots, worker->parts.slot);
 }
 
 static void take_out_of_service(struct worker *worker, const char *reason)
@@ -31,8 +31,9 @@ static void take_out_of_service(struct worker *worker, const char *reason)
 static bool open_device(struct worker *worker)
 {
     const struct device *device = device_of(worker);
+    const int thread_count = worker->parts.queue->slots.items[worker->parts.slot].thread_count;
     const struct backend_options options = {.device_index = device->index,
-                                            .thread_count = device->thread_count,
+                                            .thread_count = thread_count,
                                             .simd_level =
                                                 device->simd_level[0] ? device->simd_level : NULL};
     char reason[200] = "";
@@ -42,8 +43,7 @@ static bool open_device(struct worker *worker)
     if (status == BACKEND_OK) {
         log_write_for(LOG_LEVEL_INFO, "device", device->id, "%s, %s%s%s, %d threads",
                       device->description.name, device->simd_level,
-                      device->simd_level[0] ? ", " : "", device->description.library,
-                      device->thread_count);
+                      device->simd_level[0] ? ", " : "", device->description.library, thread_count);
         if (device->simd_warning[0])
             log_write_for(LOG_LEVEL_WARN, "device", device->id, "%s", device->simd_warning);
         return true;
@@ -85,8 +85,10 @@ static void *serve(void *context)
 
     while (usable && mailbox_wait_news(mailbox, &seen, LOOK_AGAIN_MS)) {
         while (usable && claim(worker, &taken)) {
-            bool kept = run_job(&worker->parts, &taken.job);
+            bool kept;
 
+            worker->parts.memory_limit_bytes = taken.memory_limit_bytes;
+            kept = run_job(&worker->parts, &taken.job);
             job_record_release(&taken.job);
             usable = kept && mend_device(worker);
         }

@@ -231,7 +231,7 @@ static void a_device_that_fails_gives_its_job_back_and_leaves_service(void **sta
     assert_int_equal(get(fixture, "a").state, JOB_QUEUED);
     assert_int_equal(get(fixture, "a").fault_count, 1);
     assert_int_equal(count_events(fixture, "a", "cuda:0 failed and is out of service"), 1);
-    assert_int_equal(queue_slots_in_service(fixture->queue), 2);
+    assert_int_equal(slots_devices_in_service(&fixture->queue->slots), 2);
     assert_string_equal(take(fixture, GPU0), "");
     assert_string_equal(take(fixture, GPU1), "a");
     assert_true(end(fixture, GPU1, "a", OUTCOME_DEVICE_FAULT, &why));
@@ -259,10 +259,11 @@ static void an_end_after_a_cancel_changes_nothing(void **state)
         (void)snprintf(id, sizeof(id), "job-%zu", i);
         add_job(fixture, id, "cpu", NULL);
         assert_string_equal(take(fixture, CPU), id);
-        assert_false(atomic_load(&fixture->queue->slots[CPU].stop)); /* nothing is left over */
+        assert_false(
+            atomic_load(&fixture->queue->slots.items[CPU].stop)); /* nothing is left over */
         CHECK(queue_cancel(fixture->queue, id, &fault));
-        assert_true(atomic_load(&fixture->queue->slots[CPU].stop));
-        assert_true(atomic_load(&fixture->queue->slots[CPU].cancelled));
+        assert_true(atomic_load(&fixture->queue->slots.items[CPU].stop));
+        assert_true(atomic_load(&fixture->queue->slots.items[CPU].cancelled));
         before = count_events(fixture, id, "");
         assert_false(end(fixture, CPU, id, kinds[i], &why));
         assert_int_equal(get(fixture, id).state, JOB_CANCELLED);

@@ -1,0 +1,205 @@
+#include "daemon/sched/slots.h"
+
+#include "daemon/base/json.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- who may run where ------------------------------------------------------------------------------- */
+
+static size_t clamp(size_t value, size_t min, size_t max)
+{
+    if (value < min)
+        return min;
+    return value > max ? max : value;
+}
+
+void slots_init(struct slots *slots, const struct devices *devices, size_t per_device)
+{
+    assert(devices->count <= DEVICE_MAX);
+    *slots = (struct slots){.device_count = devices->count};
+    (void)pthread_mutex_init(&slots->lock, NULL); /* cannot fail with default attributes */
+    for (size_t i = 0; i < devices->count; i++) {
+        const struct device *device = &devices->items[i];
+        const size_t threads = clamp((size_t)device->thread_count, 1, SIZE_MAX);
+        size_t count = clamp(per_device, 1, SLOTS_PER_DEVICE_MAX);
+
+        if (!devices_is_gpu(device->kind) && count > threads)
+            count = threads;
+        slots->devices[i] =
+            (struct slot_device){.device = device, .slot_count = count, .in_service = true};
+        for (size_t n = 0; n < count; n++) {
+            struct slot *slot = &slots->items[slots->count++];
+
+            slot->device = i;
+            slot->thread_count = (int)clamp(threads / count, 1, INT32_MAX);
+        }
+    }
+}
+
+void slots_release(struct slots *slots)
+{
+    (void)pthread_mutex_destroy(&slots->lock); /* nobody holds it */
+}
+
+const struct device *slots_device(const struct slots *slots, size_t slot)
+{
+    return slots->devices[slots->items[slot].device].device;
+}
+
+/* ---- jobs -------------------------------------------------------------------------------------------- */
+
+void slots_occupy(struct slots *slots, size_t slot, const char *job_id, uint64_t reserved_bytes)
+{
+    struct slot *item = &slots->items[slot];
+
+    atomic_store_explicit(&item->cancelled, false, memory_order_relaxed);
+    atomic_store_explicit(&item->stop, false, memory_order_release);
+    (void)pthread_mutex_lock(&slots->lock);
+    (void)snprintf(item->job_id, sizeof(item->job_id), "%s", job_id);
+    item->reserved_bytes = reserved_bytes;
+    (void)pthread_mutex_unlock(&slots->lock);
+}
+
+bool slots_settle(struct slots *slots, size_t slot)
+{
+    bool news;
+
+    (void)pthread_mutex_lock(&slots->lock);
+    news = slots->items[slot].reserved_bytes > 0;
+    slots->items[slot].reserved_bytes = 0;
+    (void)pthread_mutex_unlock(&slots->lock);
+    return news;
+}
+
+void slots_vacate(struct slots *slots, size_t slot)
+{
+    (void)pthread_mutex_lock(&slots->lock);
+    slots->items[slot].job_id[0] = '\0';
+    slots->items[slot].reserved_bytes = 0;
+    (void)pthread_mutex_unlock(&slots->lock);
+}
+
+void slots_cancel(struct slots *slots, const char *job_id)
+{
+    (void)pthread_mutex_lock(&slots->lock);
+    for (size_t i = 0; i < slots->count; i++) {
+        if (strcmp(slots->items[i].job_id, job_id) != 0)
+            continue;
+        atomic_store_explicit(&slots->items[i].cancelled, true, memory_order_release);
+        atomic_store_explicit(&slots->items[i].stop, true, memory_order_release);
+    }
+    (void)pthread_mutex_unlock(&slots->lock);
+}
+
+void slots_stop(struct slots *slots)
+{
+    for (size_t i = 0; i < slots->count; i++)
+        atomic_store_explicit(&slots->items[i].stop, true, memory_order_release);
+}
+
+/* ---- service ----------------------------------------------------------------------------------------- */
+
+bool slots_set_service(struct slots *slots, size_t device, const char *reason)
+{
+    struct slot_device *item = &slots->devices[device];
+    bool changed;
+
+    (void)pthread_mutex_lock(&slots->lock);
+    changed = item->in_service == (reason != NULL);
+    if (changed) {
+        item->in_service = reason == NULL;
+        (void)snprintf(item->reason, sizeof(item->reason), "%s", reason ? reason : "");
+    }
+    (void)pthread_mutex_unlock(&slots->lock);
+    return changed;
+}
+
+struct slot_use slots_use(struct slots *slots, size_t device)
+{
+    struct slot_use use = {0};
+
+    (void)pthread_mutex_lock(&slots->lock);
+    use.in_service = slots->devices[device].in_service;
+    (void)snprintf(use.reason, sizeof(use.reason), "%s", slots->devices[device].reason);
+    for (size_t i = 0; i < slots->count; i++) {
+        const struct slot *slot = &slots->items[i];
+
+        if (slot->device != device)
+            continue;
+        use.running += slot->job_id[0] != '\0';
+        use.idle += slot->job_id[0] == '\0';
+        use.reserved_bytes += slot->reserved_bytes;
+    }
+    (void)pthread_mutex_unlock(&slots->lock);
+    return use;
+}
+
+size_t slots_devices_in_service(struct slots *slots)
+{
+    size_t count = 0;
+
+    (void)pthread_mutex_lock(&slots->lock);
+    for (size_t i = 0; i < slots->device_count; i++)
+        count += slots->devices[i].in_service;
+    (void)pthread_mutex_unlock(&slots->lock);
+    return count;
+}
+
+/* ---- shown ------------------------------------------------------------------------------------------- */
+
+/* The jobs on a device: the first by itself, as when there was but one, and all of them. Under lock. */
+static void add_jobs(struct json *object, const struct slots *slots, size_t device)
+{
+    struct json *jobs = json_new_array();
+    const char *first = NULL;
+
+    for (size_t i = 0; i < slots->count; i++) {
+        const struct slot *slot = &slots->items[i];
+
+        if (slot->device != device || slot->job_id[0] == '\0')
+            continue;
+        first = first ? first : slot->job_id;
+        json_add_string(jobs, NULL, slot->job_id);
+    }
+    json_add_string(object, "job", first);
+    json_add(object, "jobs", jobs);
+}
+
+static struct json *device_json(struct slots *slots, size_t index)
+{
+    const struct slot_device *item = &slots->devices[index];
+    const struct device *device = item->device;
+    struct backend_device now = device->description;
+    struct json *object = json_new_object();
+
+    (void)backend_describe(device->kind, device->index, &now); /* else as at the start */
+    json_add_string(object, "id", device->id);
+    json_add_string(object, "object", "device");
+    json_add_string(object, "platform", backend_name(device->kind));
+    json_add_string(object, "name", now.name);
+    json_add_string(object, "detail", now.library);
+    json_add_string(object, "simd_level", device->simd_level[0] ? device->simd_level : NULL);
+    json_add_string(object, "simd_warning", device->simd_warning[0] ? device->simd_warning : NULL);
+    json_add_int(object, "memory_total_bytes", (int64_t)now.memory_total_bytes);
+    json_add_int(object, "memory_free_bytes", (int64_t)now.memory_free_bytes);
+    json_add_int(object, "cores", now.core_count);
+    json_add_int(object, "threads", device->thread_count);
+    json_add_int(object, "jobs_max", (int64_t)item->slot_count);
+    (void)pthread_mutex_lock(&slots->lock);
+    json_add_bool(object, "in_service", item->in_service);
+    json_add_string(object, "reason", item->reason[0] ? item->reason : NULL);
+    add_jobs(object, slots, index);
+    (void)pthread_mutex_unlock(&slots->lock);
+    return object;
+}
+
+struct json *slots_json(struct slots *slots)
+{
+    struct json *array = json_new_array();
+
+    for (size_t i = 0; i < slots->device_count; i++)
+        json_add(array, NULL, device_json(slots, i));
+    return array;
+}

@@ -1,0 +1,80 @@
+/*
+ * slots: the devices of this machine, how many jobs each may run at once, and which run now.
+ *
+ * Purpose    A device has as many slots as it may run jobs; a slot has one worker and at most one job.
+ *            A device is in service or not with all of its slots.
+ * Ownership  slots_init / slots_release (caller's storage); the devices outlive it.
+ * Threads    The scheduler's occupies and vacates; the rest from any.
+ * Failure    None.
+ */
+#ifndef NEEDLED_SLOTS_H
+#define NEEDLED_SLOTS_H
+
+#include "daemon/sched/devices.h"
+#include "store/store.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define SLOTS_PER_DEVICE_MAX 8
+#define SLOTS_MAX (DEVICE_MAX * SLOTS_PER_DEVICE_MAX)
+
+/* The flags are set by the scheduler's thread: cancelled before stop, so that a worker that has seen
+ * stop (acquire) also sees cancelled. They are cleared when a job is claimed, on the same thread, so
+ * none is left over for the next job. */
+struct slot {
+    size_t device;    /* in slots.devices */
+    int thread_count; /* compute threads of its worker */
+    atomic_bool stop, cancelled;
+    char job_id[STORE_ID_SIZE]; /* guarded by lock; "" idle */
+    uint64_t reserved_bytes;    /* guarded by lock: what its job has still to take */
+};
+
+struct slot_device {
+    const struct device *device;
+    size_t slot_count;
+    bool in_service;  /* guarded by lock */
+    char reason[256]; /* guarded by lock: why it is not */
+};
+
+struct slots {
+    pthread_mutex_t lock;
+    struct slot_device devices[DEVICE_MAX];
+    size_t device_count;
+    struct slot items[SLOTS_MAX]; /* a device's stand together, in the order of the devices */
+    size_t count;
+};
+
+/* per_device: 0 counts as 1, more than SLOTS_PER_DEVICE_MAX as that. Slots of a processor share its
+ * threads evenly, so it has no more of them than threads; the rest of a division stays unused. */
+void slots_init(struct slots *slots, const struct devices *devices, size_t per_device);
+void slots_release(struct slots *slots);
+
+const struct device *slots_device(const struct slots *slots, size_t slot);
+
+/* The job is the slot's until vacated. reserved_bytes are counted as taken until slots_settle. */
+void slots_occupy(struct slots *slots, size_t slot, const char *job_id, uint64_t reserved_bytes);
+/* The slot's job has taken its memory, which the device's own figure shows from now on. False: it was
+ * known already. */
+bool slots_settle(struct slots *slots, size_t slot);
+void slots_vacate(struct slots *slots, size_t slot);
+void slots_cancel(struct slots *slots, const char *job_id); /* tells its worker, if it has one */
+void slots_stop(struct slots *slots);                       /* tells all workers */
+
+/* reason NULL: in service again. The first reason stays while it is out of service: false when the
+ * call changed nothing. */
+bool slots_set_service(struct slots *slots, size_t device, const char *reason);
+
+struct slot_use { /* of one device */
+    bool in_service;
+    char reason[256];
+    size_t running, idle; /* slots */
+    uint64_t reserved_bytes;
+};
+struct slot_use slots_use(struct slots *slots, size_t device);
+size_t slots_devices_in_service(struct slots *slots);
+
+struct json *slots_json(struct slots *slots); /* the list of GET /v1/devices */
+
+#endif
