@@ -3,6 +3,8 @@
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,12 +21,15 @@ const char config_usage[] =
     "  --listen ADDR:PORT  default 127.0.0.1:7733; another address needs an API key\n"
     "  --platforms LIST    ordered, e.g. cuda,cpu (default: $NEEDLED_PLATFORMS, else cuda,cpu)\n"
     "  --simd LEVEL        plain, avx2 or avx512 (default: $NEEDLED_SIMD, else the best there is)\n"
+    "  --jobs-per-device N jobs that share a device when they fit, 1 to 8; those on a CPU share "
+    "its\n"
+    "                      threads evenly (default: $NEEDLED_JOBS_PER_DEVICE, else 1)\n"
     "  --check-config      read the settings, say what they are, exit\n"
     "  --devices           show what this machine can compute with, exit\n"
     "  --version, --help\n"
     "\n"
     "keys of the settings file: state_dir models_dir socket_path listen platforms simd public_url\n"
-    "allowed_hosts api_key_file log_level memory_limit_mb upload_limit_mb\n";
+    "allowed_hosts api_key_file log_level jobs_per_device memory_limit_mb upload_limit_mb\n";
 
 static bool copy_text(char *target, size_t capacity, const char *key, const char *text,
                       struct error *err)
@@ -98,14 +103,43 @@ static bool read_level(const char *name, enum log_level *ret_level, struct error
                            "log_level '%s' is none of debug, info, warn, error", name);
 }
 
+/* source: where the text stands. */
+static bool read_jobs_per_device(struct config *config, const char *source, const char *text,
+                                 struct error *err)
+{
+    char *end = NULL;
+    uintmax_t jobs;
+
+    errno = 0;
+    jobs = strtoumax(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || jobs < 1 ||
+        jobs > LIMIT_JOBS_PER_DEVICE)
+        return error_set_param(err, ERR_INVALID, "jobs_per_device",
+                               "%s is '%.32s', needed is a number from 1 to %d", source, text,
+                               LIMIT_JOBS_PER_DEVICE);
+    config->jobs_per_device = (size_t)jobs;
+    return true;
+}
+
+static bool read_environment(struct config *config, struct error *err)
+{
+    static const char name[] = "NEEDLED_JOBS_PER_DEVICE";
+    const char *text = getenv(name);
+
+    return text == NULL || text[0] == '\0' || read_jobs_per_device(config, name, text, err);
+}
+
 static bool read_limits(struct config *config, const struct json *json, struct error *err)
 {
     int64_t memory_mb = 0;
     int64_t upload_mb = (int64_t)(LIMIT_UPLOAD_BYTES >> 20);
+    int64_t jobs = (int64_t)config->jobs_per_device;
 
-    if (!json_get_int(json, "memory_limit_mb", false, 0, 1 << 24, &memory_mb, err) ||
+    if (!json_get_int(json, "jobs_per_device", false, 1, LIMIT_JOBS_PER_DEVICE, &jobs, err) ||
+        !json_get_int(json, "memory_limit_mb", false, 0, 1 << 24, &memory_mb, err) ||
         !json_get_int(json, "upload_limit_mb", false, 1, 1 << 24, &upload_mb, err))
         return false;
+    config->jobs_per_device = (size_t)jobs;
     config->memory_limit_bytes = (size_t)memory_mb << 20;
     config->upload_limit_bytes = (size_t)upload_mb << 20;
     return true;
@@ -114,10 +148,9 @@ static bool read_limits(struct config *config, const struct json *json, struct e
 static bool read_settings(struct config *config, const struct json *json, struct error *err)
 {
     static const char *const known[] = {
-        "state_dir", "models_dir",      "socket_path",     "listen",
-        "platforms", "public_url",      "allowed_hosts",   "api_key_file",
-        "log_level", "memory_limit_mb", "upload_limit_mb", "simd",
-        NULL};
+        "state_dir",       "models_dir",    "socket_path",     "listen",    "platforms",
+        "public_url",      "allowed_hosts", "api_key_file",    "log_level", "memory_limit_mb",
+        "upload_limit_mb", "simd",          "jobs_per_device", NULL};
     const struct {
         const char *key;
         char *target;
@@ -205,6 +238,7 @@ static bool read_flag(const char *name, enum config_action *action)
 static bool read_arguments(struct config *config, int count, char **arguments, bool config_pass,
                            struct error *err)
 {
+    char jobs[32] = "";
     const struct {
         const char *name, *key;
         char *target;
@@ -215,6 +249,7 @@ static bool read_arguments(struct config *config, int count, char **arguments, b
         {"--listen", "listen", config->listen, sizeof(config->listen)},
         {"--platforms", "platforms", config->platforms, sizeof(config->platforms)},
         {"--simd", "simd", config->simd, sizeof(config->simd)},
+        {"--jobs-per-device", "jobs_per_device", jobs, sizeof(jobs)},
     };
 
     for (int i = 1; i < count; i++) {
@@ -237,7 +272,7 @@ static bool read_arguments(struct config *config, int count, char **arguments, b
             return false;
         }
     }
-    return true;
+    return jobs[0] == '\0' || read_jobs_per_device(config, "--jobs-per-device", jobs, err);
 }
 
 /* What follows from the state folder or the service manager when it was not set. */
@@ -272,8 +307,11 @@ bool config_read(int argument_count, char **arguments, struct config *ret_config
 {
     static struct config config; /* too large for a careful stack; main reads it once */
 
-    config = (struct config){.log_level = LOG_LEVEL_INFO, .upload_limit_bytes = LIMIT_UPLOAD_BYTES};
-    if (!copy_text(config.listen, sizeof(config.listen), "listen", "127.0.0.1:7733", err) ||
+    config = (struct config){.log_level = LOG_LEVEL_INFO,
+                             .jobs_per_device = 1,
+                             .upload_limit_bytes = LIMIT_UPLOAD_BYTES};
+    if (!read_environment(&config, err) ||
+        !copy_text(config.listen, sizeof(config.listen), "listen", "127.0.0.1:7733", err) ||
         !read_arguments(&config, argument_count, arguments, true, err) ||
         !read_arguments(&config, argument_count, arguments, false, err))
         return false;

@@ -1,8 +1,8 @@
 /*
  * config: where the daemon's settings come from.
  *
- * Purpose    Defaults that work for a user without root, then the JSON file of --config, then the
- *            command line; the later one wins. Systemd's STATE_DIRECTORY, RUNTIME_DIRECTORY and
+ * Purpose    Defaults that work for a user without root, then the environment, then the JSON file of
+ *            --config, then the command line; the later one wins. Systemd's STATE_DIRECTORY, RUNTIME_DIRECTORY and
  *            CREDENTIALS_DIRECTORY are honoured.
  * Ownership  A plain value.
  * Threads    Read before the first thread starts.
@@ -36,6 +36,7 @@ struct config {
     char allowed_hosts[1024]; /* "": loopback names only */
     char api_key[256];        /* "": none; from the file named by api_key_file or a credential */
     enum log_level log_level;
+    size_t jobs_per_device;    /* at once: 1 to LIMIT_JOBS_PER_DEVICE */
     size_t memory_limit_bytes; /* of one job; 0: what the device has */
     size_t upload_limit_bytes;
 };

@@ -102,6 +102,7 @@ static bool start(struct daemon_parts *parts, struct error *err)
         .devices = &parts->devices,
         .feed = parts->feed,
         .memory_limit_bytes = config->memory_limit_bytes,
+        .jobs_per_device = config->jobs_per_device,
     };
     if (!scheduler_start(&scheduler, &parts->scheduler, err))
         return false;
@@ -175,7 +176,8 @@ static int print_config(const struct config *config)
            config->public_url[0] != '\0' ? config->public_url : "(from each request)",
            config->allowed_hosts[0] != '\0' ? config->allowed_hosts : "(loopback names)",
            config->api_key[0] != '\0' ? "set" : "none");
-    printf("memory_limit_mb  %zu\nupload_limit_mb  %zu\n", config->memory_limit_bytes >> 20,
+    printf("jobs_per_device  %zu\nmemory_limit_mb  %zu\nupload_limit_mb  %zu\n",
+           config->jobs_per_device, config->memory_limit_bytes >> 20,
            config->upload_limit_bytes >> 20);
     return 0;
 }

@@ -23,7 +23,7 @@ void slots_init(struct slots *slots, const struct devices *devices, size_t per_d
     for (size_t i = 0; i < devices->count; i++) {
         const struct device *device = &devices->items[i];
         const size_t threads = clamp((size_t)device->thread_count, 1, SIZE_MAX);
-        size_t count = clamp(per_device, 1, SLOTS_PER_DEVICE_MAX);
+        size_t count = clamp(per_device, 1, LIMIT_JOBS_PER_DEVICE);
 
         if (!devices_is_gpu(device->kind) && count > threads)
             count = threads;

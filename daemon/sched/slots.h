@@ -10,6 +10,7 @@
 #ifndef NEEDLED_SLOTS_H
 #define NEEDLED_SLOTS_H
 
+#include "daemon/base/limits.h"
 #include "daemon/sched/devices.h"
 #include "store/store.h"
 
@@ -17,8 +18,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#define SLOTS_PER_DEVICE_MAX 8
-#define SLOTS_MAX (DEVICE_MAX * SLOTS_PER_DEVICE_MAX)
+#define SLOTS_MAX (DEVICE_MAX * LIMIT_JOBS_PER_DEVICE)
 
 /* The flags are set by the scheduler's thread: cancelled before stop, so that a worker that has seen
  * stop (acquire) also sees cancelled. They are cleared when a job is claimed, on the same thread, so
@@ -46,7 +46,7 @@ struct slots {
     size_t count;
 };
 
-/* per_device: 0 counts as 1, more than SLOTS_PER_DEVICE_MAX as that. Slots of a processor share its
+/* per_device: 0 counts as 1, more than LIMIT_JOBS_PER_DEVICE as that. Slots of a processor share its
  * threads evenly, so it has no more of them than threads; the rest of a division stays unused. */
 void slots_init(struct slots *slots, const struct devices *devices, size_t per_device);
 void slots_release(struct slots *slots);

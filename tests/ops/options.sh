@@ -38,6 +38,19 @@ export NEEDLED_SIMD=avx3
 result "an unknown level of SIMD says what there is" refuses "NEEDLED_SIMD.*'avx3'.*plain" --devices
 result "an option wins over the environment" says "plain, OpenBLAS" --simd plain --devices
 unset NEEDLED_SIMD
+checks() { says "$1" "${@:2}" --check-config --state-dir "$work/s"; }
+result "a device runs one job at once" checks "jobs_per_device  1\$"
+export NEEDLED_JOBS_PER_DEVICE=3
+result "or as many as the environment says" checks "jobs_per_device  3\$"
+echo '{"jobs_per_device": 4}' >"$work/good.json"
+result "or the settings file" checks "jobs_per_device  4\$" --config "$work/good.json"
+result "or, last, the command line" checks "jobs_per_device  5\$" --jobs-per-device 5 --config "$work/good.json"
+for bad in 0 9 -1 2x; do
+    result "but not '$bad'" refuses "from 1 to 8" --jobs-per-device "$bad" --check-config
+done
+export NEEDLED_JOBS_PER_DEVICE=many
+result "and a word is refused by name" refuses "NEEDLED_JOBS_PER_DEVICE is 'many'" --check-config
+unset NEEDLED_JOBS_PER_DEVICE
 result "the version is told" says "needled $(cat daemon/VERSION)" --version
 result "the help lists the options" says "--check-config" --help
 
