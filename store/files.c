@@ -141,7 +141,8 @@ bool files_delete(struct store *store, const char *id, struct error *err)
     if (!find_user(store, id, job, err))
         goto fail;
     if (job[0]) {
-        error_set(err, ERR_CONFLICT, "file '%.64s' is needed by job '%s'", id, job);
+        error_set_word(err, ERR_CONFLICT, "file_in_use", "file_id",
+                       "file '%.64s' is needed by job '%s'", id, job);
         goto fail;
     }
     if (!sql_start(store, "DELETE FROM files WHERE id = ?1", &statement, err))

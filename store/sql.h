@@ -15,7 +15,7 @@
 
 #include <sqlite3.h>
 
-#define SQL_STATEMENT_MAX 64 /* static texts in the room; asserted */
+#define SQL_STATEMENT_MAX 160 /* static texts in the room; asserted */
 
 struct store {
     sqlite3 *db;

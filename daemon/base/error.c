@@ -21,8 +21,15 @@ void error_record(struct error *err, enum error_code code, const char *param, co
     va_end(args);
     (void)snprintf(name, sizeof(name), "%s", param); /* cut is fine */
     err->code = code;
+    err->word[0] = '\0';
     memcpy(err->message, message, sizeof(message));
     memcpy(err->param, name, sizeof(name));
+}
+
+void error_name(struct error *err, const char *word)
+{
+    if (err)
+        (void)snprintf(err->word, sizeof(err->word), "%s", word); /* ours, and short */
 }
 
 void error_wrap(struct error *err, const char *format, ...)

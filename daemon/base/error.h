@@ -34,6 +34,7 @@ enum error_code {
 struct error {
     enum error_code code;
     char param[64]; /* the request or record field at fault, "" when none */
+    char word[32];  /* a stable word for programs where the code says too little, or "" */
     char message[512];
 };
 
@@ -42,14 +43,18 @@ struct error {
 #define error_set(err, code, ...) (error_record((err), (code), "", __VA_ARGS__), error_false())
 #define error_set_param(err, code, param, ...)                                                     \
     (error_record((err), (code), (param), __VA_ARGS__), error_false())
+/* The same with a word: "file_in_use", "invalid_upload". param may be "". */
+#define error_set_word(err, code, word, param, ...)                                                \
+    (error_record((err), (code), (param), __VA_ARGS__), error_name((err), (word)), error_false())
 void error_record(struct error *err, enum error_code code, const char *param, const char *format,
                   ...) PRINTF_LIKE(4, 5);
+void error_name(struct error *err, const char *word);
 static inline bool error_false(void)
 {
     return false;
 }
 
-/* Puts "text: " before the message; code and param stay. */
+/* Puts "text: " before the message; code, param and word stay. */
 void error_wrap(struct error *err, const char *format, ...) PRINTF_LIKE(2, 3);
 
 const char *error_code_name(enum error_code code); /* "invalid", "not_found", ... */

@@ -93,6 +93,14 @@ static void an_error_is_cut_at_its_end_and_wrapped_in_front(void **state)
     assert_int_equal(strlen(err.message), sizeof(err.message) - 1);
     error_wrap(&err, "%s", long_text);
     assert_int_equal(strlen(err.message), sizeof(err.message) - 1);
+    assert_false(error_set_word(&err, ERR_CONFLICT, "in_use", "file", "it is %s", "used"));
+    error_wrap(&err, "remove it");
+    assert_string_equal(err.word, "in_use");
+    assert_string_equal(err.param, "file");
+    assert_string_equal(err.message, "remove it: it is used");
+    assert_false(error_set(&err, ERR_IO, "the next one has no word"));
+    assert_string_equal(err.word, "");
+    assert_false(error_set_word(NULL, ERR_IO, "word", "", "nobody listens"));
     assert_false(error_set(NULL, ERR_IO, "nobody listens"));
     error_wrap(NULL, "nobody listens");
     assert_string_equal(error_code_name(ERR_NO_MEMORY), "no_memory");
