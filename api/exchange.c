@@ -2,6 +2,7 @@
 
 #include "api/connections.h"
 #include "api/form.h"
+#include "api/links.h"
 #include "api/router.h"
 #include "api/stores.h"
 #include "api/stream.h"
@@ -52,10 +53,17 @@ static bool admit(const struct listener *listener, struct request *request)
     if (!guard_check_host(&exchange->guard, request, listener->is_socket))
         return false;
     matched = router_match(request);
-    if (!(matched && request->route->open) && !guard_check_key(&exchange->guard, request))
+    if ((!matched || request->route->access == ROUTE_KEY) &&
+        !guard_check_key(&exchange->guard, request))
         return false;
-    if (!matched || !guard_check_type(request))
+    if (!matched)
         return false;
+    if (request->route->access == ROUTE_LINK) {
+        if (!links_check(request->services->links, request, &request->link_bytes))
+            return false;
+    } else if (!guard_check_type(request)) {
+        return false;
+    }
     if (request->announced_bytes > body_limit(request)) {
         refuse_size(request);
         return false;

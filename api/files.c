@@ -1,5 +1,6 @@
 #include "api/form.h"
 #include "api/handlers.h"
+#include "api/links.h"
 #include "api/page.h"
 #include "api/request.h"
 #include "daemon/base/file.h"
@@ -92,15 +93,28 @@ bool files_handle_get(struct request *request, struct error *err)
     return response_set_json(&request->response, 200, file_json(&file), err);
 }
 
+/* One client takes bytes or a redirect, the other a redirect alone. */
 bool files_handle_content(struct request *request, struct error *err)
 {
+    struct file_record file = {0};
+
+    return files_get(request->store, request->params[0], &file, err) &&
+           links_redirect(request->services->links, request, "files", file.id, err);
+}
+
+bool files_handle_bytes(struct request *request, struct error *err)
+{
+    struct response *response = &request->response;
     char path[LIMIT_PATH_BYTES];
     struct file_record file = {0};
 
     if (!files_get(request->store, request->params[0], &file, err) ||
-        !dataset_path(path, sizeof(path), request->services->state_folder, file.id, err))
+        !dataset_path(path, sizeof(path), request->services->state_folder, file.id, err) ||
+        !response_set_file(response, path, "application/octet-stream", NULL, err))
         return false;
-    return response_set_file(&request->response, path, "application/octet-stream", NULL, err);
+    response_set_etag(response, file.sha256);
+    response_cut(response, request->range, request->if_range);
+    return true;
 }
 
 bool files_handle_delete(struct request *request, struct error *err)

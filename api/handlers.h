@@ -22,6 +22,7 @@ MUST_CHECK bool files_handle_list(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_get(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_delete(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_content(struct request *request, struct error *err);
+MUST_CHECK bool files_handle_bytes(struct request *request, struct error *err);
 
 MUST_CHECK bool jobs_handle_create(struct request *request, struct error *err);
 MUST_CHECK bool jobs_handle_list(struct request *request, struct error *err);

@@ -76,6 +76,8 @@ static void read_headers(struct request *request)
     request->authorization = header(connection, "Authorization");
     request->content_type = header(connection, "Content-Type");
     request->accept = header(connection, "Accept");
+    request->range = header(connection, "Range");
+    request->if_range = header(connection, "If-Range");
     request->last_event_id = header(connection, "Last-Event-ID");
     request->is_chunked = coding && strcasecmp(coding, "identity") != 0;
     request->expects_continue = expect && strcasecmp(expect, "100-continue") == 0;
@@ -95,6 +97,7 @@ struct request *request_new(const struct services *services, struct MHD_Connecti
         return NULL;
     request->services = services;
     request->connection = connection;
+    request->link_bytes = -1;
     request->started_ns = clock_monotonic_ns();
     request->url = url;
     request->head = strcmp(method, "HEAD") == 0;

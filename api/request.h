@@ -27,6 +27,7 @@ struct connection_entry;
 struct events_feed;
 struct form;
 struct json;
+struct links;
 struct route;
 struct scheduler;
 struct store;
@@ -40,6 +41,7 @@ struct services {
     struct events_feed *feed;
     struct stores *stores;
     struct streams *streams;
+    const struct links *links;
     const char *state_folder;
     size_t upload_limit_bytes;
 };
@@ -66,11 +68,13 @@ struct request {
     bool malformed;
     struct query_field *query;
     const char *host, *origin, *authorization, *content_type, *accept, *last_event_id; /* or NULL */
+    const char *range, *if_range;
     bool expects_continue, is_chunked;
     uint64_t announced_bytes; /* 0: none */
 
     const struct route *route; /* NULL until matched */
     const char *params[REQUEST_PARAM_MAX];
+    int64_t link_bytes; /* what its link says a PUT sends; -1: nothing */
 
     bool discards;  /* the answer stands; the rest of the body is read and dropped */
     bool submitted; /* was handed to the pool */

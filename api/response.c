@@ -1,11 +1,13 @@
 #include "api/response.h"
 
 #include "api/stream.h"
+#include "api/text.h"
 #include "daemon/base/json.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <microhttpd.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -52,6 +54,7 @@ void response_release(struct response *response)
     if (!response)
         return;
     free(response->bytes);
+    free(response->location);
     if (response->descriptor >= 0)
         (void)close(response->descriptor); /* opened for reading */
     stream_free(response->stream);
@@ -103,6 +106,76 @@ bool response_set_file(struct response *response, const char *path, const char *
     response->attachment = attachment;
     response->descriptor = descriptor;
     response->file_size_bytes = (uint64_t)about.st_size;
+    response->range_size = response->file_size_bytes;
+    return true;
+}
+
+void response_set_etag(struct response *response, const char *sha256)
+{
+    (void)snprintf(response->etag, sizeof(response->etag), "\"%s\"", sha256); /* 64 digits */
+}
+
+/* "bytes=A-B", "bytes=A-" or "bytes=-N" (the last N). False for what is none of these. */
+static bool read_range(const char *range, uint64_t size, uint64_t *ret_start, uint64_t *ret_size)
+{
+    char first[24], last[24];
+    int64_t start = 0, end = INT64_MAX;
+    const char *dash;
+
+    if (strncmp(range, "bytes=", 6) != 0)
+        return false;
+    range += 6;
+    dash = strchr(range, '-');
+    if (!dash || (size_t)(dash - range) >= sizeof(first) || strlen(dash + 1) >= sizeof(last))
+        return false;
+    (void)snprintf(first, sizeof(first), "%.*s", (int)(dash - range), range);
+    (void)snprintf(last, sizeof(last), "%s", dash + 1);
+    if ((first[0] && !text_read_number(first, INT64_MAX - 1, &start)) ||
+        (last[0] && !text_read_number(last, INT64_MAX - 1, &end)) || (!first[0] && !last[0]))
+        return false;
+    if (!first[0]) { /* counted from the end */
+        *ret_start = (uint64_t)end < size ? size - (uint64_t)end : 0;
+        *ret_size = size - *ret_start;
+        return true;
+    }
+    if (end < start)
+        return false;
+    *ret_start = (uint64_t)start;
+    if ((uint64_t)start >= size)
+        *ret_size = 0;
+    else
+        *ret_size = (uint64_t)end < size ? (uint64_t)(end - start) + 1 : size - (uint64_t)start;
+    return true;
+}
+
+void response_cut(struct response *response, const char *range, const char *if_range)
+{
+    uint64_t size = response->file_size_bytes, start, count;
+
+    assert(response->kind == RESPONSE_FILE);
+    if (!range || (if_range && strcmp(if_range, response->etag) != 0) ||
+        !read_range(range, size, &start, &count))
+        return;
+    if (count == 0) {
+        response_refuse(response, 416, "range_not_satisfiable", NULL,
+                        "the file has %" PRIu64 " bytes, '%.60s' is none of them", size, range);
+        response->file_size_bytes = size;
+        return;
+    }
+    response->status = 206;
+    response->range_start = start;
+    response->range_size = count;
+}
+
+bool response_set_redirect(struct response *response, const char *location, struct error *err)
+{
+    char *copy = strdup(location);
+
+    if (!copy)
+        return error_set(err, ERR_NO_MEMORY, "no memory for the answer");
+    response_release(response);
+    response->status = 307;
+    response->location = copy;
     return true;
 }
 
@@ -161,6 +234,8 @@ void response_set_error(struct response *response, const struct error *err,
 
     if (err->code == ERR_NOT_FOUND && strcmp(err->param, "model") == 0)
         code = "model_not_found";
+    if (err->word[0])
+        code = err->word;
     set_error_object(response, answers[err->code].status, code, err, lines);
 }
 
@@ -192,7 +267,8 @@ static struct MHD_Response *build_content(struct response *response)
             response->bytes = NULL;
         break;
     case RESPONSE_FILE:
-        built = MHD_create_response_from_fd64(response->file_size_bytes, response->descriptor);
+        built = MHD_create_response_from_fd_at_offset64(response->range_size, response->descriptor,
+                                                        response->range_start);
         if (built)
             response->descriptor = -1;
         break;
@@ -214,7 +290,7 @@ static void each_header(const struct response *response, const char *request_id,
                         void (*add)(void *context, const char *name, const char *value),
                         void *context)
 {
-    char disposition[128];
+    char disposition[128], range[80];
 
     add(context, "x-request-id", request_id);
     add(context, "X-Content-Type-Options", "nosniff");
@@ -231,6 +307,21 @@ static void each_header(const struct response *response, const char *request_id,
                        response->attachment); /* static names, far shorter */
         add(context, "Content-Disposition", disposition);
     }
+    if (response->kind == RESPONSE_FILE)
+        add(context, "Accept-Ranges", "bytes");
+    if (response->status == 206 || response->status == 416) {
+        if (response->status == 206)
+            (void)snprintf(range, sizeof(range), "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64,
+                           response->range_start, response->range_start + response->range_size - 1,
+                           response->file_size_bytes); /* three numbers fit */
+        else
+            (void)snprintf(range, sizeof(range), "bytes */%" PRIu64, response->file_size_bytes);
+        add(context, "Content-Range", range);
+    }
+    if (response->location)
+        add(context, "Location", response->location);
+    if (response->etag[0])
+        add(context, "ETag", response->etag);
     if (response->allow[0])
         add(context, "Allow", response->allow);
     if (response->status == 401)

@@ -29,10 +29,12 @@ struct response {
     const char *attachment;   /* file name to save under, static text, or NULL */
     char *bytes;              /* owned */
     size_t size_bytes;
-    int descriptor; /* owned; -1: none */
-    uint64_t file_size_bytes;
-    struct stream *stream; /* owned; NULL: headers alone (HEAD) */
-    char allow[64];        /* methods of a 405 */
+    int descriptor;                                    /* owned; -1: none */
+    uint64_t file_size_bytes, range_start, range_size; /* of the file; all of it but for a 206 */
+    struct stream *stream;                             /* owned; NULL: headers alone (HEAD) */
+    char allow[64];                                    /* methods of a 405 */
+    char *location;                                    /* of a redirect; owned, or NULL */
+    char etag[80];                                     /* of a file, with its quotes; "" none */
 };
 
 void response_init(struct response *response);
@@ -44,10 +46,19 @@ MUST_CHECK bool response_set_json(struct response *response, unsigned status, st
 MUST_CHECK bool response_set_file(struct response *response, const char *path,
                                   const char *content_type, const char *attachment,
                                   struct error *err);
+/* The file's tag is the digest of its bytes. */
+void response_set_etag(struct response *response, const char *sha256);
+/* A file's answer becomes the one range that was asked for (206), or 416. What is no single range of
+ * bytes, or is asked of another file (if_range), is the whole file. Both may be NULL. */
+void response_cut(struct response *response, const char *range, const char *if_range);
+/* 307: the method stays. The address is copied. */
+MUST_CHECK bool response_set_redirect(struct response *response, const char *location,
+                                      struct error *err);
 void response_set_stream(struct response *response, struct stream *stream);
 void response_set_empty(struct response *response, unsigned status);
 
-/* lines (borrowed, may be NULL) goes into the error object. */
+/* The code is the error's word, or that of its error code; lines (borrowed, may be NULL) goes into the
+ * error object. */
 void response_set_error(struct response *response, const struct error *err,
                         const struct json *lines);
 /* A refusal that no error code stands for: 401, 403, 405, 415. param may be NULL. */

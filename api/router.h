@@ -20,6 +20,13 @@ enum route_body {
     ROUTE_BODY_NONE, /* one that comes is read and dropped */
     ROUTE_BODY_JSON,
     ROUTE_BODY_FILE, /* multipart/form-data to disk, or JSON; its limit is the upload's */
+    ROUTE_BODY_RAW,  /* a file's bytes to disk; its size is in the link */
+};
+
+enum route_access {
+    ROUTE_KEY,  /* the server's API key, where it has one */
+    ROUTE_OPEN, /* nobody is asked */
+    ROUTE_LINK, /* the address is a link of ours: links.h */
 };
 
 struct route {
@@ -29,7 +36,7 @@ struct route {
     bool (*handle)(struct request *request, struct error *err);
     enum route_body body;
     size_t body_limit_bytes;
-    bool open; /* needs no key */
+    enum route_access access;
 };
 
 /* Sets request->route and its params, or the refusal as request->response. */

@@ -2,6 +2,7 @@
 
 #include "api/connections.h"
 #include "api/exchange.h"
+#include "api/links.h"
 #include "api/listen.h"
 #include "api/pool.h"
 #include "api/stores.h"
@@ -34,6 +35,7 @@
 struct server {
     struct arena texts;
     struct exchange exchange;
+    struct links links;
     struct listener listeners[LISTENER_MAX];
     struct MHD_Daemon *daemons[LISTENER_MAX];
     int descriptors[LISTENER_MAX];
@@ -198,6 +200,21 @@ static void raise_descriptor_limit(void)
 
 /* ---- start and stop ---- */
 
+/* Links are signed with what the database keeps. */
+static bool open_links(struct server *server, struct error *err)
+{
+    struct services *services = &server->exchange.services;
+    struct store *store = NULL;
+    bool ok;
+
+    if (!stores_take(services->stores, &store, err))
+        return false;
+    ok = links_open(&server->links, store, server->exchange.guard.public_url, err);
+    stores_give(services->stores, store);
+    services->links = &server->links;
+    return ok;
+}
+
 static bool prepare(struct server *server, const struct server_options *options, struct error *err)
 {
     struct exchange *exchange = &server->exchange;
@@ -220,7 +237,7 @@ static bool prepare(struct server *server, const struct server_options *options,
     if (options->api_key && options->api_key[0] && !exchange->guard.api_key)
         return error_set(err, ERR_NO_MEMORY,
                          "no memory for the server"); /* never open by mistake */
-    if (!pool_start(WORKING_THREADS, &exchange->pool, err))
+    if (!open_links(server, err) || !pool_start(WORKING_THREADS, &exchange->pool, err))
         return false;
     if (pthread_create(&server->sweeper, NULL, sweep, server) != 0)
         return error_set(err, ERR_NO_MEMORY, "the system refused a thread for the server");

@@ -1,5 +1,6 @@
 #include "api/text.h"
 
+#include "daemon/base/buf.h"
 #include "daemon/base/utf8.h"
 
 #include <stdlib.h>
@@ -15,6 +16,19 @@ static int hex_digit(char byte)
     if (byte >= 'A' && byte <= 'F')
         return byte - 'A' + 10;
     return -1;
+}
+
+void text_encode(const char *segment, struct buf *out)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~:";
+
+    for (const char *at = segment; *at; at++) {
+        if (strchr(plain, *at))
+            buf_append_char(out, *at);
+        else
+            buf_format(out, "%%%02X", (unsigned char)*at);
+    }
 }
 
 bool text_decode(char *text)

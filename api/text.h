@@ -14,6 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct buf;
+
+/* Escapes a path segment: what RFC 3986 does not reserve stays, and ":". */
+void text_encode(const char *segment, struct buf *out);
 /* Decodes percent escapes in place. False for a broken escape, a NUL or what is not UTF-8. */
 MUST_CHECK bool text_decode(char *text);
 /* An RFC 5987 value (charset'language'escapes) in place; UTF-8 only. */

@@ -300,6 +300,8 @@ bool http_download(struct http *http, const char *path, const char *target_path,
     }
     (void)curl_easy_setopt(http->curl, CURLOPT_WRITEDATA, file);
     (void)curl_easy_setopt(http->curl, CURLOPT_FAILONERROR, 1L);
+    (void)curl_easy_setopt(http->curl, CURLOPT_FOLLOWLOCATION, 1L); /* content is behind a link */
+    (void)curl_easy_setopt(http->curl, CURLOPT_MAXREDIRS, 3L);
     code = curl_easy_perform(http->curl);
     (void)curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &http->status);
     (void)curl_easy_getinfo(http->curl, CURLINFO_SIZE_DOWNLOAD_T, &size);

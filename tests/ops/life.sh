@@ -143,7 +143,7 @@ upload "$inputs/crlf.jsonl"
 same=$file
 upload "$inputs/crlf.jsonl"
 expect "the same name twice makes two files" [ "$same" != "$file" ]
-curl -s -o "$work/content" "$url/v1/files/$file/content"
+curl -sL -o "$work/content" "$url/v1/files/$file/content"
 expect "content comes back byte for byte" cmp -s "$work/content" "$inputs/crlf.jsonl"
 call "$url/v1/files/$file"
 expect "its record holds size, digest and lines" has \

@@ -242,3 +242,24 @@ void web_call(int port, const char *method, const char *path, struct web_answer 
     web_ask(port, ret_answer, "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n",
             method, path, port);
 }
+
+void web_follow(int port, const char *headers, const char *path, char *ret_path, size_t path_size,
+                struct web_answer *ret_answer)
+{
+    static const char here[] = "http://localhost/";
+    struct web_answer first;
+    const char *location;
+    char target[2048];
+
+    web_ask(port, &first, "GET %s HTTP/1.1\r\nHost: localhost\r\n%sConnection: close\r\n\r\n", path,
+            headers);
+    location = web_header(&first, "Location");
+    if (first.status != 307 || !location || strncmp(location, here, strlen(here)) != 0)
+        fail_msg("%s: %d, Location '%s'", path, first.status, location ? location : "");
+    assert_int_equal(first.size, 0);
+    snprintf(target, sizeof(target), "%s", location + strlen(here) - 1);
+    web_release(&first);
+    if (ret_path)
+        snprintf(ret_path, path_size, "%s", target);
+    web_call(port, "GET", target, ret_answer);
+}

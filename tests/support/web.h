@@ -40,5 +40,10 @@ void web_ask(int port, struct web_answer *ret_answer, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* The same for a method and path alone. */
 void web_call(int port, const char *method, const char *path, struct web_answer *ret_answer);
+/* GETs what a redirect of this path leads to; headers (lines with their ends) go with the first request
+ * alone, as clients do when the address carries its own permission. ret_path (or NULL): its path and
+ * query, of path_size bytes. */
+void web_follow(int port, const char *headers, const char *path, char *ret_path, size_t path_size,
+                struct web_answer *ret_answer);
 
 #endif

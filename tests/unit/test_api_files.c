@@ -66,7 +66,7 @@ static void expect_content(const char *id, const char *content, size_t size)
     char path[128];
 
     snprintf(path, sizeof(path), "/v1/files/%s/content", id);
-    web_call(d.port, "GET", path, &answer);
+    web_follow(d.port, "", path, NULL, 0, &answer);
     assert_int_equal(answer.status, 200);
     assert_string_equal(web_header(&answer, "Content-Type"), "application/octet-stream");
     assert_int_equal(answer.size, size);
@@ -210,7 +210,7 @@ static void two_uploads_at_once_with_one_name_are_two_files(void **state)
         char path[256];
 
         snprintf(path, sizeof(path), "/v1/files/%s/content", both[i].id);
-        web_call(d.port, "GET", path, &answer);
+        web_follow(d.port, "", path, NULL, 0, &answer);
         assert_int_equal(answer.size, both[i].size);
         assert_non_null(strstr(answer.body, both[i].query));
         assert_null(strstr(answer.body, both[1 - i].query));

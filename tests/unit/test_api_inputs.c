@@ -109,6 +109,7 @@ static void expect_content(const char *request, const char *body)
 {
     struct json *file = NULL;
     struct web_answer answer;
+    char path[128];
     const char *start = strstr(strstr(request, "filename="), "\r\n\r\n") + 4;
     const char *end = NULL;
 
@@ -117,10 +118,8 @@ static void expect_content(const char *request, const char *body)
     assert_non_null(end);
     assert_true(json_parse(body, strlen(body), &file, NULL));
     assert_int_equal(json_number(json_member(file, "bytes")), end - start);
-    web_ask(d.port, &answer,
-            "GET /v1/files/%s/content HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-            "Authorization: Bearer " KEY "\r\n\r\n",
-            json_text(json_member(file, "id")));
+    (void)snprintf(path, sizeof(path), "/v1/files/%s/content", json_text(json_member(file, "id")));
+    web_follow(d.port, "Authorization: Bearer " KEY "\r\n", path, NULL, 0, &answer);
     assert_int_equal(answer.size, end - start);
     assert_memory_equal(answer.body, start, answer.size);
     web_release(&answer);
