@@ -310,13 +310,13 @@ cublasStatus_t cublasGetVersion(cublasHandle_t, int *ret_version)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
 cublasStatus_t cublasGetProperty(libraryPropertyType part, int *ret_value)
 {
     *ret_value = part == MAJOR_VERSION ? 13 : 0;
     return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
 {
     handle->stream = stream;
     return CUBLAS_STATUS_SUCCESS;
