@@ -280,22 +280,46 @@ static bool refuse_control(struct strict_reader *reader)
                               byte, byte);
 }
 
+/* The first byte from `at` on that is no plain text of a string: a quote, a backslash or a control
+ * character. Eight at once: a borrow in the sums goes upwards, so the lowest byte marked is one, and
+ * which is the lowest needs a machine that stores low bytes first; others look one by one. */
+static size_t skip_plain(const char *text, size_t at, size_t size)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101), tops = UINT64_C(0x8080808080808080);
+    uint64_t word, quotes, backslashes, marks;
+
+    while (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && size - at >= sizeof(word)) {
+        memcpy(&word, text + at, sizeof(word));
+        quotes = word ^ ones * '"';
+        backslashes = word ^ ones * '\\';
+        marks = (((quotes - ones) & ~quotes) | ((backslashes - ones) & ~backslashes) |
+                 ((word - ones * 0x20) & ~word)) &
+                tops;
+        if (marks)
+            return at + (size_t)__builtin_ctzll(marks) / 8;
+        at += sizeof(word);
+    }
+    while (at < size && text[at] != '"' && text[at] != '\\' && (unsigned char)text[at] >= 0x20)
+        at++;
+    return at;
+}
+
 /* Finds the closing quote and whether there are escapes; the reader stands on the opening one. A
  * control byte before the end is the better story than a missing end. */
 static bool find_end(struct strict_reader *reader, size_t *ret_end, bool *ret_escaped)
 {
     bool escaped = false;
-    size_t start = reader->at, at = reader->at + 1;
+    size_t start = reader->at, at = skip_plain(reader->text, start + 1, reader->size);
 
     while (at < reader->size && reader->text[at] != '"') {
-        if (reader->text[at] == '\\') {
-            escaped = true;
-            at++;
-        } else if ((unsigned char)reader->text[at] < 0x20) {
+        if (reader->text[at] != '\\') {
             reader->at = at;
             return refuse_control(reader);
         }
-        at++;
+        escaped = true;
+        at += 2;
+        if (at < reader->size)
+            at = skip_plain(reader->text, at, reader->size);
     }
     if (at >= reader->size)
         return strict_scan_refuse(reader, start, "cut_off",

@@ -30,11 +30,24 @@ size_t utf8_decode(const char *text, size_t size, uint32_t *ret_code)
     return length;
 }
 
+/* Most text is ASCII: eight bytes at once have no upper bit set. */
+static size_t skip_ascii(const char *text, size_t at, size_t size)
+{
+    uint64_t word;
+
+    for (; size - at >= sizeof(word); at += sizeof(word)) {
+        memcpy(&word, text + at, sizeof(word));
+        if (word & UINT64_C(0x8080808080808080))
+            break;
+    }
+    return at;
+}
+
 size_t utf8_find_fault(const char *text, size_t size)
 {
     size_t i = 0;
 
-    while (i < size) {
+    while ((i = skip_ascii(text, i, size)) < size) {
         uint32_t code;
         size_t length = utf8_decode(text + i, size - i, &code);
 

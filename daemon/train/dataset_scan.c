@@ -85,6 +85,7 @@ bool dataset_scan_new(struct dataset_scan **ret_scan, struct error *err)
     if (!scan)
         return error_set(err, ERR_NO_MEMORY, "read a data set: out of memory");
     line_init(&scan->line);
+    scan->line.checks_only = true;
     lines_init(&scan->lines, &scan->report, false, scan_line, scan);
     *ret_scan = scan;
     return true;

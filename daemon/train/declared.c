@@ -82,11 +82,13 @@ static void check_tools(const struct strict_value *tools, struct findings *findi
     for (const struct strict_value *tool = tools->child; tool; tool = tool->next, index++) {
         char field[64];
 
+        if (tool->kind == STRICT_OBJECT && name_of(tool))
+            continue;
         (void)snprintf(field, sizeof(field), "tools[%zu]", index);
         if (tool->kind != STRICT_OBJECT)
             findings_add(findings, PROBLEM_STRICT, tool->column, field, "wrong_type",
                          "%s, an object is needed", strict_kind_name(tool->kind));
-        else if (!name_of(tool))
+        else
             findings_add(findings, PROBLEM_WARNING, tool->column, field, "missing_name",
                          "the tool has no name");
     }

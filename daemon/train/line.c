@@ -93,6 +93,22 @@ static bool check_surrogates(struct line *line, const struct strict_report *repo
     return false;
 }
 
+/* Every marker begins with "<", which is there as such or as an escape, and half a character stands
+ * there as an escape alone: without either there is nothing to look for in the texts. */
+static bool is_harmless(const char *text, size_t size, const struct strict_report *report)
+{
+    const char *end = text + size, *at = text;
+
+    if (report->note_count || memchr(text, '<', size))
+        return false;
+    while (at < end && (at = memchr(at, '\\', (size_t)(end - at))) != NULL) {
+        at++;
+        if (at < end && *at == 'u')
+            return false;
+    }
+    return true;
+}
+
 static bool render(struct line *line, const struct strict_report *report, struct error *err)
 {
     render_prompt(&line->record, &line->prompt);
@@ -142,6 +158,10 @@ bool line_read(struct line *line, const char *text, size_t size, size_t number,
         return true;
     case RECORD_TAKEN:
         break;
+    }
+    if (line->checks_only && is_harmless(start, left, &read)) {
+        line->outcome = LINE_USABLE;
+        return true;
     }
     return render(line, &read, err);
 }

@@ -29,6 +29,7 @@ struct line {
     struct record record;     /* of a usable line */
     struct findings findings; /* counts of the last line */
     enum line_outcome outcome;
+    bool checks_only; /* set by who wants no texts: they are made only where a check needs them */
 };
 
 void line_init(struct line *line);
