@@ -239,7 +239,7 @@ STANDINS     := fast asan race
 SRC_gpu      := $(wildcard kernels/gpu/*.cu)
 SRC_cuda     := $(wildcard kernels/cuda/*.cu)
 SRC_standin  := $(wildcard tests/kernels/standin/*.cc)
-CUDA_TESTS   := standin cublas reports faults ops
+CUDA_TESTS   := standin cublas reports faults ops step
 NVCC         ?= $(shell command -v nvcc)
 CUDA_ARCH    := 75 80 86 89 90 100 120
 OBJ_cuda     := $(if $(NVCC),$(patsubst %.cu,$(OUT)/cuda/%.o,$(SRC_gpu) $(SRC_cuda)))
@@ -250,7 +250,7 @@ NVCCFLAGS    := -std=c++17 -O3 -I. -Werror all-warnings \
 
 # Race: the compiler's thread sanitizer calls our checker (standin/check.cc); its library is not linked.
 CXXFLAGS_standin   := -std=c++17 -g -Wall -Wextra $(if $(WERROR),-Werror) -Itests/kernels/standin -ffp-contract=off \
-                      -fPIC -fvisibility=hidden -DMONARCH_TILE_FLOATS=20000 # small: tests come to a second tile
+                      -fPIC -fvisibility=hidden -DMONARCH_TILE_FLOATS=20000 -DCUDA_STAGING_PIECE_BYTES=65536 # small: tests come to a second
 FLAGS_kernels_fast := -O2
 FLAGS_kernels_asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS_kernels_race := -O1 -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -DSTANDIN_RACE
@@ -284,6 +284,8 @@ $(addprefix $(OUT)/standin-$(1)/test_,standin cublas reports): $(OUT)/standin-$(
     $(OUT)/standin-$(1)/tests/kernels/test_%.cc.o
 $(OUT)/standin-$(1)/test_ops: $(OUT)/tests/kernels/test_ops.o \
     $(patsubst %,$(OUT)/standin-$(1)/%.o,$(SRC_gpu) $(SRC_cuda)) $(call archive,opcases support kernels base)
+$(OUT)/standin-$(1)/test_step: $(OUT)/tests/kernels/test_step.o \
+    $(patsubst %,$(OUT)/standin-$(1)/%.o,$(SRC_gpu) $(SRC_cuda)) $(call archive,support $(NEEDS_train))
 $(CUDA_TESTS:%=$(OUT)/standin-$(1)/test_%): $(OUT)/standin-$(1)/libstandin.a
 	@$$(if $$(V),,echo "  LINK  $$@")
 	$(Q)$(CXX) $(if $(filter asan,$(1)),$(FLAGS_kernels_asan)) $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LIBS_ALL) -lcmocka -o $$@

@@ -52,8 +52,7 @@ static void place_batch(struct activations *a, struct cursor *c, const struct ge
     a->target_row = take(c, targets, 1, sizeof *a->target_row);
     a->target_label = take(c, targets, 1, sizeof *a->target_label);
     a->target_weight = take_floats(c, targets, 1);
-    a->loss = take_floats(c, targets, 1);
-    a->hit = take_floats(c, targets, 1);
+    a->outcome = take_floats(c, 2, targets);
 
     if (g->engram_site_count == 0)
         return;

@@ -58,7 +58,8 @@ struct activations {
     int32_t *parent, *depth, *run, *end, *target_row;
     int32_t *engram_index, *engram_distinct; /* [N, tables] slots; the different rows among them */
     uint32_t *engram_row;                    /* [N] each token's of engram_distinct */
-    float *target_weight, *loss, *hit;
+    float *target_weight;
+    float *outcome; /* losses of a batch's targets, then their hits */
 
     float *engram_rows, *engram_raw; /* [D] of the site at work: gathered rows, their product */
     float *engram_key[GEOMETRY_MAX_SITES], *engram_value[GEOMETRY_MAX_SITES]; /* [D] */

@@ -17,7 +17,7 @@ struct network {
     struct activations activations;
     int32_t *engram_index, *engram_distinct; /* host: [max_tokens, tables] */
     uint32_t *engram_row, *engram_seen;      /* host: [max_tokens], scratch */
-    float *loss, *hit;                       /* host: [max_targets] */
+    float *outcome;                          /* host: [2,max_targets], as on the device */
     network_probe_fn *probe;
     void *probe_context;
 };
@@ -78,9 +78,8 @@ bool network_new(struct weights *weights, const struct lora *lora,
         network_free(network);
         return false;
     }
-    network->loss = calloc(targets, sizeof *network->loss);
-    network->hit = calloc(targets, sizeof *network->hit);
-    if (!network->loss || !network->hit) {
+    network->outcome = calloc(targets, 2 * sizeof *network->outcome);
+    if (!network->outcome) {
         network_free(network);
         return error_set(err, ERR_NO_MEMORY, "no memory for the host's side of %zu tokens",
                          limits->max_tokens);
@@ -98,8 +97,7 @@ void network_free(struct network *network)
     free(network->engram_distinct);
     free(network->engram_row);
     free(network->engram_seen);
-    free(network->loss);
-    free(network->hit);
+    free(network->outcome);
     free(network);
 }
 
@@ -262,11 +260,12 @@ static void compare(struct run *run)
 
     if (run->batch->target_count == 0)
         return;
-    backend_cross_entropy(
-        run->weights->backend, a->loss, a->hit, run->learns ? a->backward.dbranch : NULL,
-        run->full && run->learns ? run->full->embedding : NULL, a->final, run->weights->embedding,
-        a->target_row, a->target_label, a->target_weight, run->gradient_scale,
-        run->batch->target_count, run->tree.token_count, g->out_vocab, g->d_model);
+    backend_cross_entropy(run->weights->backend, a->outcome, a->outcome + run->batch->target_count,
+                          run->learns ? a->backward.dbranch : NULL,
+                          run->full && run->learns ? run->full->embedding : NULL, a->final,
+                          run->weights->embedding, a->target_row, a->target_label, a->target_weight,
+                          run->gradient_scale, run->batch->target_count, run->tree.token_count,
+                          g->out_vocab, g->d_model);
 }
 
 /* The lanes of the layer's segment, which later segments wrote over: made again when backward comes
@@ -326,23 +325,26 @@ static bool backward(struct run *run)
     return true;
 }
 
+/* Waits for all of the batch's work, once: the only thing that comes back from it. */
+static void download_outcome(const struct run *run)
+{
+    if (run->batch->target_count > 0)
+        backend_download(run->weights->backend, run->network->outcome, run->a->outcome,
+                         2 * run->batch->target_count * sizeof(float));
+}
+
 /* In the order of the targets, in double: the same sum for the same batch. */
 static struct batch_result add_up(const struct run *run)
 {
     const struct batch *batch = run->batch;
-    const size_t size_bytes = batch->target_count * sizeof(float);
-    struct network *network = run->network;
+    const float *loss = run->network->outcome, *hit = loss + batch->target_count;
     struct batch_result result = {0};
 
-    if (batch->target_count == 0)
-        return result;
-    backend_download(run->weights->backend, network->loss, run->a->loss, size_bytes);
-    backend_download(run->weights->backend, network->hit, run->a->hit, size_bytes);
     for (size_t m = 0; m < batch->target_count; m++) {
         const double weight = batch->target_weight[m];
 
-        result.loss_sum += weight * network->loss[m];
-        result.hit_sum += weight * network->hit[m];
+        result.loss_sum += weight * loss[m];
+        result.hit_sum += weight * hit[m];
         result.weight_sum += weight;
     }
     return result;
@@ -371,6 +373,8 @@ bool network_run(struct network *network, enum network_mode mode, const struct b
         compare(&run);
         finished = !run.learns || backward(&run);
     }
+    if (finished)
+        download_outcome(&run);
 
     const enum backend_status status = backend_sync(be); /* the batch is the caller's again */
     if (status == BACKEND_NO_MEMORY)
@@ -380,9 +384,6 @@ bool network_run(struct network *network, enum network_mode mode, const struct b
     if (!finished)
         return error_set(err, ERR_CANCELLED, "stopped between two layers");
 
-    const struct batch_result result = add_up(&run);
-    if (backend_sync(be) != BACKEND_OK)
-        return error_set(err, ERR_DEVICE, "%s", backend_fault(be));
-    *ret_result = result;
+    *ret_result = add_up(&run);
     return true;
 }

@@ -131,11 +131,10 @@ static void table_upload(struct backend *be, void *target, const void *source, s
 {
     struct cuda *cuda = cuda_of(be);
 
-    if (enter(cuda) &&
-        cuda_good(cuda,
-                  cudaMemcpyAsync(target, source, size_bytes, cudaMemcpyHostToDevice, cuda->stream),
-                  "copy to the device"))
-        (void)cuda_good(cuda, cudaStreamSynchronize(cuda->stream), "copy to the device");
+    if (enter(cuda))
+        (void)cuda_good(
+            cuda, cuda_staging_upload(&cuda->staging, target, source, size_bytes, cuda->stream),
+            "copy to the device");
 }
 
 static void table_download(struct backend *be, void *target, const void *source, size_t size_bytes)
@@ -238,6 +237,7 @@ static void table_close(struct backend *be)
 
     (void)cudaSetDevice(cuda->device); /* whatever is said now, nobody reads it any more */
     cuda_blas_close(&cuda->blas);
+    cuda_staging_close(&cuda->staging);
     (void)cudaFree(cuda->scratch);
     (void)cudaStreamDestroy(cuda->stream);
     (void)cudaGetLastError();
@@ -304,8 +304,11 @@ enum backend_status cuda_open(const struct backend_options *options, struct back
     cuda->device = options->device_index;
     if (!enter(cuda) ||
         !cuda_good(cuda, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
-                   "cudaStreamCreate")) {
+                   "cudaStreamCreate") ||
+        !cuda_good(cuda, cuda_staging_open(&cuda->staging), "pinned memory")) {
         (void)snprintf(ret_reason, reason_size, "%s", cuda->base.fault);
+        if (cuda->stream)
+            (void)cudaStreamDestroy(cuda->stream);
         (void)cudaGetLastError();
         free(cuda);
         return BACKEND_FAULT;

@@ -16,6 +16,7 @@ extern "C" {
 }
 
 #include "kernels/cuda/blas.h"
+#include "kernels/cuda/staging.h"
 #include "kernels/gpu/gpu.h"
 
 struct cuda_buffer; /* one backend_alloc or backend_import */
@@ -27,6 +28,7 @@ struct cuda {
     float *scratch;
     size_t scratch_count; /* floats; grows, so that a second step allocates nothing */
     struct cuda_buffer *buffers;
+    struct cuda_staging staging;
     struct cuda_blas blas; /* its handle is NULL where the library is missing */
 };
 

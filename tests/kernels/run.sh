@@ -36,7 +36,7 @@ program() { # NAME PATH
 }
 
 for build in fast asan race; do
-    for test in standin cublas reports faults ops; do
+    for test in standin cublas reports faults ops step; do
         program "test_$test, $build" "$out/standin-$build/test_$test"
     done
     NEEDLED_CUBLAS=none ONLY=matmul program "test_ops, $build, without cuBLAS" "$out/standin-$build/test_ops"

@@ -215,10 +215,10 @@ static int look_around(void)
         return 4;
     for (int i = 0; i < 3; i++) /* deferred: not a launch is done yet */
         GPU_LAUNCH(doubles, 1, NULL, x, 4);
-    if (standin_launch_count(1) != 0)
+    if (standin_counts(1).launches != 0)
         return 5;
-    return cudaDeviceSynchronize() == cudaErrorLaunchFailure && standin_launch_count(1) == 3 ? 0
-                                                                                             : 6;
+    return cudaDeviceSynchronize() == cudaErrorLaunchFailure && standin_counts(1).launches == 3 ? 0
+                                                                                                : 6;
 }
 
 /* Before any test has set options. */

@@ -123,11 +123,11 @@ static void deferred_work_is_done_when_somebody_waits(void **)
     GPU_LAUNCH(add_one, 1, stream, x, 4);
     ASSERT_OK(cudaGetLastError());
     ASSERT_OK(cudaMemcpyAsync(host, x, sizeof host, cudaMemcpyDeviceToHost, stream));
-    assert_int_equal(standin_launch_count(0), 0);
+    assert_int_equal(standin_counts(0).launches, 0);
     assert_int_equal(cudaStreamQuery(stream), cudaErrorNotReady);
     ASSERT_OK(cudaStreamSynchronize(stream));
     ASSERT_OK(cudaStreamQuery(stream));
-    assert_int_equal(standin_launch_count(0), 1);
+    assert_int_equal(standin_counts(0).launches, 1);
     assert_true(host[3] == 2);
     ASSERT_OK(cudaStreamDestroy(stream));
     ASSERT_OK(cudaFree(x));
@@ -274,8 +274,8 @@ static void threads_work_on_devices_of_their_own(void **)
         assert_int_equal(pthread_join(threads[i], &failed), 0);
         assert_null(failed);
     }
-    assert_int_equal(standin_launch_count(0), 50);
-    assert_int_equal(standin_launch_count(1), 51);
+    assert_int_equal(standin_counts(0).launches, 50);
+    assert_int_equal(standin_counts(1).launches, 51);
 }
 
 /* ---- what kernels see ------------------------------------------------------------------------ */
@@ -379,7 +379,7 @@ static void a_launch_that_no_card_takes_is_refused(void **)
     assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
     GPU_LAUNCH(add_one, 0, NULL, x, 1);
     assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
-    assert_int_equal(standin_launch_count(0), 0);
+    assert_int_equal(standin_counts(0).launches, 0);
     ASSERT_OK(cudaFree(x));
 }
 

@@ -230,6 +230,7 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
         return CUBLAS_STATUS_SUCCESS;
     memcpy(&p.alpha, alpha, sizeof p.alpha);
     memcpy(&p.beta, beta, sizeof p.beta);
+    device_counts(stream_device(handle->stream))->products++;
     stream_give(handle->stream, run_product, &p, sizeof p);
     return CUBLAS_STATUS_SUCCESS;
 }

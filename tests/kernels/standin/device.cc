@@ -20,7 +20,7 @@ static const char *skipped_kernel = "";
 
 static struct device {
     cudaError_t fault;
-    uint64_t launch_count;
+    struct standin_counts counts;
 } devices[STANDIN_DEVICES_MAX];
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -95,9 +95,9 @@ const char *standin_build(void)
 #endif
 }
 
-uint64_t standin_launch_count(int device)
+struct standin_counts standin_counts(int device)
 {
-    return devices[device].launch_count;
+    return devices[device].counts;
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -157,10 +157,15 @@ bool device_skips(const char *kernel)
     return strcmp(kernel, skipped_kernel) == 0;
 }
 
+struct standin_counts *device_counts(int device)
+{
+    return &devices[device].counts;
+}
+
 void device_count_launch(int device)
 {
-    devices[device].launch_count++;
-    if (device == options.fail_device && devices[device].launch_count == options.fail_launch)
+    devices[device].counts.launches++;
+    if (device == options.fail_device && devices[device].counts.launches == options.fail_launch)
         devices[device].fault = cudaErrorLaunchFailure;
 }
 

@@ -28,10 +28,17 @@
 #define CLOSED PROT_NONE
 #endif
 
+struct pinned {
+    struct pinned *next;
+    size_t size_bytes;
+    alignas(16) unsigned char memory[];
+};
+
 static unsigned char *range;
 static struct allocation *allocations; /* by address */
 static size_t allocation_count, allocation_capacity;
 static size_t cursor[STANDIN_DEVICES_MAX], used_bytes[STANDIN_DEVICES_MAX];
+static struct pinned *pinned;
 static size_t pinned_count;
 static int current_device;
 
@@ -223,6 +230,7 @@ cudaError_t cudaMalloc(void **ret_memory, size_t size_bytes)
 
     if (call.error != cudaSuccess)
         return call.error;
+    device_counts(device)->allocations++;
     if (size_bytes == 0) { /* as the real one */
         *ret_memory = NULL;
         return cudaSuccess;
@@ -262,6 +270,7 @@ cudaError_t cudaFree(void *memory)
         return api_fail(cudaErrorInvalidValue);
     }
     const struct allocation freed = allocations[below - 1];
+    device_counts(freed.device)->allocations++;
     stream_drain_device(freed.device);
     close_pages(&freed);
     used_bytes[freed.device] -= freed.size_bytes;
@@ -277,25 +286,52 @@ cudaError_t cudaMallocHost(void **ret_memory, size_t size_bytes)
 
     if (call.error != cudaSuccess)
         return call.error;
-    void *memory = malloc(size_bytes);
-    if (!memory)
+    struct pinned *made = static_cast<struct pinned *>(malloc(sizeof *made + size_bytes));
+    if (!made)
         return api_fail(cudaErrorMemoryAllocation);
-    memset(memory, 0xff, size_bytes);
+    made->next = pinned;
+    made->size_bytes = size_bytes;
+    memset(made->memory, 0xff, size_bytes);
+    pinned = made;
     pinned_count++;
-    *ret_memory = memory;
+    device_counts(device_current())->allocations++;
+    *ret_memory = made->memory;
     return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void *memory)
 {
     const struct api_call call(API_ON_BROKEN_DEVICE);
+    struct pinned **link = &pinned;
 
-    if (memory) {
-        stream_drain_device(device_current());
-        pinned_count--;
-        free(memory);
+    if (!memory)
+        return call.error;
+    while (*link && (*link)->memory != memory)
+        link = &(*link)->next;
+    if (!*link) {
+        report(NULL, "cudaFreeHost: %p is not live pinned memory", memory);
+        return api_fail(cudaErrorInvalidValue);
     }
+    stream_drain_device(device_current());
+    struct pinned *freed = *link;
+    *link = freed->next;
+    pinned_count--;
+    device_counts(device_current())->allocations++;
+    free(freed);
     return call.error;
+}
+
+bool memory_is_pinned(const void *address, size_t size_bytes)
+{
+    const uintptr_t a = (uintptr_t)address;
+
+    for (const struct pinned *buffer = pinned; buffer; buffer = buffer->next) {
+        const uintptr_t start = (uintptr_t)buffer->memory;
+
+        if (a >= start && a - start <= buffer->size_bytes)
+            return size_bytes <= buffer->size_bytes - (a - start);
+    }
+    return false;
 }
 
 cudaError_t cudaMemGetInfo(size_t *ret_free, size_t *ret_total)

@@ -31,6 +31,9 @@ bool memory_within(const struct allocation *allocation, const void *address, siz
 /* Whether [address, + size) lies in one live buffer of the device; reports it if not. */
 bool memory_check(const void *address, size_t size_bytes, int device, const char *who);
 
+/* Whether [address, + size) lies in one live buffer of cudaMallocHost. */
+bool memory_is_pinned(const void *address, size_t size_bytes);
+
 int memory_current_device(void); /* of the launch that runs */
 void memory_set_current_device(int device);
 size_t memory_used_bytes(int device);

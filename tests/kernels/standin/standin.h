@@ -50,10 +50,21 @@ extern const struct standin_options standin_defaults;
 /* Also mends broken devices and starts counting launches anew. */
 void standin_set(const struct standin_options *options);
 
-const char *standin_build(void);           /* "fast", "asan" or "race" */
-size_t standin_report_count(void);         /* since the start */
-size_t standin_allocation_count(void);     /* device and pinned memory not yet freed */
-uint64_t standin_launch_count(int device); /* since standin_set */
+/* What a program asked of a device: what costs time on a real one and none here. */
+struct standin_counts {
+    uint64_t launches;
+    uint64_t products;         /* of cuBLAS */
+    uint64_t allocations;      /* and frees: each waits for the device */
+    uint64_t synchronisations; /* the host waits for a stream, an event, the device */
+    uint64_t uploads;          /* copies from the host... */
+    uint64_t pageable_uploads; /* ...of which these wait: not from pinned memory */
+    uint64_t downloads;
+};
+
+const char *standin_build(void);                  /* "fast", "asan" or "race" */
+size_t standin_report_count(void);                /* since the start */
+size_t standin_allocation_count(void);            /* device and pinned memory not yet freed */
+struct standin_counts standin_counts(int device); /* since standin_set */
 
 #ifdef __cplusplus
 }

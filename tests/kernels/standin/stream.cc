@@ -145,6 +145,7 @@ cudaError_t cudaDeviceSynchronize(void)
 
     if (call.error != cudaSuccess)
         return call.error;
+    device_counts(device_current())->synchronisations++;
     stream_drain_device(device_current());
     return after_waiting(device_current());
 }
@@ -192,6 +193,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
     if (call.error != cudaSuccess)
         return call.error;
+    device_counts(stream_device(stream))->synchronisations++;
     if (stream)
         drain(stream, last_sequence);
     else
@@ -289,6 +291,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
     if (call.error != cudaSuccess)
         return call.error;
+    device_counts(device_current())->synchronisations++;
     if (event->stream)
         wait_for(event, event->recorded);
     return after_waiting(device_current());

@@ -119,6 +119,11 @@ cudaError_t cudaMemcpyAsync(void *target, const void *source, size_t size_bytes,
         return call.error;
     if (!target || !source)
         return size_bytes == 0 ? cudaSuccess : api_fail(cudaErrorInvalidValue);
+    struct standin_counts *counts = device_counts(stream_device(stream));
+    counts->uploads += kind == cudaMemcpyHostToDevice;
+    counts->pageable_uploads +=
+        kind == cudaMemcpyHostToDevice && !memory_is_pinned(source, size_bytes);
+    counts->downloads += kind == cudaMemcpyDeviceToHost;
     if (copy.queued && !to_device(kind))
         check_host_pending(target, size_bytes, true);
     if (copy.queued && !from_device(kind))
