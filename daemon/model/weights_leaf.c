@@ -152,8 +152,8 @@ size_t weights_leaf_layers(const struct weights_leaf *leaf, const struct geometr
 
 /* ---- in a file ------------------------------------------------------------------------------- */
 
-static void shape_of(const struct weights_leaf *leaf, const struct geometry *geometry,
-                     size_t ret_shape[LIMIT_TENSOR_RANK], size_t *ret_rank)
+void weights_leaf_shape(const struct weights_leaf *leaf, const struct geometry *geometry,
+                        size_t ret_shape[LIMIT_TENSOR_RANK], size_t *ret_rank)
 {
     size_t rank = 0;
 
@@ -162,6 +162,18 @@ static void shape_of(const struct weights_leaf *leaf, const struct geometry *geo
     for (size_t i = 0; i < COUNT_OF(leaf->axes) && leaf->axes[i] != AXIS_END; i++)
         ret_shape[rank++] = weights_leaf_axis(geometry, leaf->axes[i]);
     *ret_rank = rank;
+}
+
+void weights_leaf_name(const struct weights_leaf *leaf, size_t site,
+                       char ret_name[WEIGHTS_LEAF_NAME_BYTES])
+{
+    const char *mark = strstr(leaf->name, "%zu");
+
+    if (mark)
+        (void)snprintf(ret_name, WEIGHTS_LEAF_NAME_BYTES, "%.*s%zu%s", (int)(mark - leaf->name),
+                       leaf->name, site, mark + strlen("%zu")); /* the table's names fit */
+    else
+        (void)snprintf(ret_name, WEIGHTS_LEAF_NAME_BYTES, "%s", leaf->name);
 }
 
 static void shape_text(const size_t *shape, size_t rank, char *ret_text, size_t capacity)
@@ -181,16 +193,11 @@ bool weights_leaf_find(const struct safetensors *file, const struct geometry *ge
                        const struct tensor **ret_tensor, struct error *err)
 {
     char name[WEIGHTS_LEAF_NAME_BYTES], wanted_text[96], found_text[192];
-    const char *mark = strstr(leaf->name, "%zu");
     size_t wanted[LIMIT_TENSOR_RANK], rank;
     const struct tensor *tensor;
 
-    if (mark)
-        (void)snprintf(name, sizeof(name), "%.*s%zu%s", (int)(mark - leaf->name), leaf->name, site,
-                       mark + strlen("%zu")); /* the table's names fit */
-    else
-        (void)snprintf(name, sizeof(name), "%s", leaf->name);
-    shape_of(leaf, geometry, wanted, &rank);
+    weights_leaf_name(leaf, site, name);
+    weights_leaf_shape(leaf, geometry, wanted, &rank);
     shape_text(wanted, rank, wanted_text, sizeof(wanted_text));
     tensor = safetensors_find(file, name);
     if (!tensor)

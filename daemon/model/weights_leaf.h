@@ -2,7 +2,7 @@
  * weights_leaf: every tensor of a checkpoint that the network reads, as one table.
  *
  * Purpose    Says each tensor's name, shape and place in struct weights; finds it in a file and
- *            checks it against the geometry. Used by weights.c alone.
+ *            checks it against the geometry. Used by weights.c, and by sample.c to make a file.
  * Ownership  None; tensors are borrowed from the open file.
  * Threads    Any.
  * Failure    The first missing or misshapen tensor is named, with both shapes.
@@ -72,6 +72,12 @@ size_t weights_leaf_columns(const struct weights_leaf *leaf, const struct geomet
 size_t weights_leaf_elements(const struct weights_leaf *leaf, const struct geometry *geometry);
 /* Layers of the tensor, 1 where it has none. */
 size_t weights_leaf_layers(const struct weights_leaf *leaf, const struct geometry *geometry);
+
+/* As the checkpoint has it, layers first. */
+void weights_leaf_shape(const struct weights_leaf *leaf, const struct geometry *geometry,
+                        size_t ret_shape[LIMIT_TENSOR_RANK], size_t *ret_rank);
+void weights_leaf_name(const struct weights_leaf *leaf, size_t site,
+                       char ret_name[WEIGHTS_LEAF_NAME_BYTES]);
 
 MUST_CHECK bool weights_leaf_find(const struct safetensors *file, const struct geometry *geometry,
                                   const struct weights_leaf *leaf, size_t site,
