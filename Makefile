@@ -250,7 +250,7 @@ NVCCFLAGS    := -std=c++17 -O3 -I. -Werror all-warnings \
 
 # Race: the compiler's thread sanitizer calls our checker (standin/check.cc); its library is not linked.
 CXXFLAGS_standin   := -std=c++17 -g -Wall -Wextra $(if $(WERROR),-Werror) -Itests/kernels/standin -ffp-contract=off \
-                      -fPIC -fvisibility=hidden -DMONARCH_TILE_FLOATS=20000 -DCUDA_STAGING_PIECE_BYTES=65536 # small: tests come to a second
+                      -fPIC -fvisibility=hidden -ftls-model=initial-exec -DMONARCH_TILE_FLOATS=20000 -DCUDA_STAGING_PIECE_BYTES=65536 # small: tests come to a second
 FLAGS_kernels_fast := -O2
 FLAGS_kernels_asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 FLAGS_kernels_race := -O1 -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -DSTANDIN_RACE
@@ -265,7 +265,7 @@ FAKES        := $(addprefix $(OUT)/fakes/,libcuda.so.1 libnvidia-ml.so.1 old_plu
 
 .PHONY: cuda cuda-tests-built test-cuda
 cuda-tests-built: $(foreach build,$(STANDINS),$(CUDA_TESTS:%=$(OUT)/standin-$(build)/test_%)) $(OUT)/plugins/needled-cuda.so \
-    $(OUT)/show_cuda $(FAKES) $(OUT)/needled $(OUT)/tests/make_lines \
+    $(OUT)/show_cuda $(OUT)/test_golden $(FAKES) $(OUT)/needled $(OUT)/tests/make_lines \
     $(if $(NVCC),$(OUT)/needled-cuda.so)
 
 define standin_rules
@@ -301,6 +301,11 @@ $(OUT)/plugins/needled-cuda.so: $(patsubst %,$(OUT)/standin-$(PLUGIN_build)/%.o,
 $(OUT)/show_cuda: $(OUT)/tests/kernels/show_cuda.o $(call archive,kernels base)
 	@$(if $(V),,echo "  LINK  $@")
 	$(Q)$(CC) $(LDFLAGS) $^ $(LIBS_ALL) -o $@
+
+# The recorded runs, on whatever the plug-in in NEEDLED_PLUGINS drives.
+$(OUT)/test_golden: $(OUT)/tests/kernels/test_golden.o $(call archive,support $(NEEDS_train))
+	@$(if $(V),,echo "  LINK  $@")
+	$(Q)$(CC) $(LDFLAGS) $^ $(LIBS_ALL) -lcmocka -o $@
 
 $(OUT)/fakes/%.so.1: tests/kernels/fakes/%.c | $(OUT)/deps
 	@mkdir -p $(@D)
