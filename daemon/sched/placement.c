@@ -17,6 +17,11 @@ static const struct device *device_of(const struct placement_view *view, size_t 
     return view->queue->slots.devices[device].device;
 }
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 static uint64_t smaller(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -61,7 +66,7 @@ void placement_look(struct queue *queue, struct placement_view *ret_view)
 /* ---- what a job needs ------------------------------------------------------------------------------- */
 
 struct needs { /* 0: not known */
-    uint64_t disk_bytes, least_bytes, wanted_bytes, base_bytes;
+    uint64_t disk_bytes, least_bytes, wanted_bytes, base_bytes, card_wanted_bytes;
 };
 
 static uint64_t read_bytes(const struct json *object, const char *field)
@@ -84,7 +89,8 @@ static struct needs needs_of(const struct job_record *job)
     needs = (struct needs){.disk_bytes = read_bytes(plan, "disk_bytes"),
                            .least_bytes = read_bytes(memory, "least_bytes"),
                            .wanted_bytes = read_bytes(memory, "wanted_bytes"),
-                           .base_bytes = read_bytes(memory, "base_bytes")};
+                           .base_bytes = read_bytes(memory, "base_bytes"),
+                           .card_wanted_bytes = read_bytes(memory, "card_wanted_bytes")};
     json_free(plan);
     return needs;
 }
@@ -195,8 +201,10 @@ static bool has_emptier(const struct placement_view *view, const struct job_reco
 static struct placement_grant grant(const struct placement_view *view, const struct needs *needs,
                                     size_t device)
 {
-    const uint64_t base = least_on(needs, device_of(view, device)) - needs->least_bytes;
-    const uint64_t wanted = needs->wanted_bytes + base;
+    const struct device *on = device_of(view, device);
+    const uint64_t base = least_on(needs, on) - needs->least_bytes;
+    const uint64_t by_card = devices_is_gpu(on->kind) ? needs->card_wanted_bytes : 0;
+    const uint64_t wanted = larger(needs->wanted_bytes + base, by_card);
     const uint64_t room = limited(view, view->devices[device].free_bytes);
 
     if (needs->wanted_bytes == 0)

@@ -65,6 +65,7 @@ static struct json *memory_json(const struct train_memory *memory)
     json_add_int(object, "least_bytes", (int64_t)memory->least_bytes);
     json_add_int(object, "wanted_bytes", (int64_t)memory->wanted_bytes);
     json_add_int(object, "base_bytes", (int64_t)memory->base_bytes);
+    json_add_int(object, "card_wanted_bytes", (int64_t)memory->card_wanted_bytes);
     return object;
 }
 

@@ -77,9 +77,16 @@ out:
 struct planner {
     const struct train_job *job;
     const struct inputs *inputs;
-    bool copies_base;
+    bool is_card;
     size_t available, longest;
 };
+
+static size_t other_bytes(const struct planner *planner, const struct model_plan *memory)
+{
+    return planner->is_card
+               ? BUDGET_CARD_OTHER_BYTES + memory->activations_bytes / BUDGET_CARD_OTHER_SHARE
+               : BUDGET_OTHER_BYTES;
+}
 
 static bool plan(const struct planner *planner, size_t tokens, size_t recomputed_layers,
                  struct budget *ret_budget, struct error *err)
@@ -95,7 +102,6 @@ static bool plan(const struct planner *planner, size_t tokens, size_t recomputed
                  .lora_alpha = (float)job->hyper.lora_alpha,
                  .seed = job->hyper.seed,
                  .limits = {.max_tokens = tokens, .recomputed_layers = recomputed_layers}},
-        .total_bytes = BUDGET_OTHER_BYTES,
         .layer_count = inputs->info.layer_count,
         .recomputed_layers = recomputed_layers,
     };
@@ -104,8 +110,9 @@ static bool plan(const struct planner *planner, size_t tokens, size_t recomputed
     budget.spec.limits.max_targets = packing_max_targets(&budget.sizes);
     if (!model_plan(job->base_folder, &budget.spec, &budget.memory, err))
         return false;
-    if (planner->copies_base)
+    if (planner->is_card)
         budget.memory.weights_bytes += budget.memory.mapped_bytes; /* both are sizes of files */
+    *total = other_bytes(planner, &budget.memory);
     if (!size_add(*total, budget.memory.weights_bytes, total) ||
         !size_add(*total, budget.memory.adapter_bytes, total) ||
         !size_add(*total, budget.memory.activations_bytes, total))
@@ -180,25 +187,35 @@ static bool within(const struct planner *planner, size_t tokens, struct budget *
     return true;
 }
 
+/* A processor takes a batch that must be cut in pieces that stay in its caches, unless its lines
+ * share so much that each piece would compute that again. */
+static bool cut_smaller(const struct planner *planner, const struct wanted *wanted,
+                        struct budget *ret_budget, struct error *err)
+{
+    const size_t piece = larger(BUDGET_TOKENS_PIECE, planner->longest);
+    const size_t rows = ret_budget->sizes.max_tokens;
+    const bool shares_much = wanted->alone / 3 > wanted->rows / 2;
+
+    return shares_much || rows >= wanted->rows || rows <= piece ||
+           plan(planner, piece, 0, ret_budget, err);
+}
+
 /* Rows for a run that starts: what the job says, or the plan's own choice. */
 static bool choose_tokens(const struct planner *planner, struct budget *ret_budget,
                           struct error *err)
 {
     const size_t limit = planner->job->batch_token_limit;
-    const size_t piece = larger(BUDGET_TOKENS_PIECE, planner->longest);
+    const bool is_free = limit > 0 || planner->is_card; /* of the aim */
+    const size_t most = planner->is_card ? BUDGET_CARD_TOKENS_MAX : BUDGET_TOKENS_MAX;
     struct wanted wanted;
 
     if (!find_wanted(planner->job, planner->inputs, &wanted, err))
         return false;
-    const size_t most = smaller(wanted.rows, limit > 0 ? limit : BUDGET_TOKENS_MAX);
-    if (!most_tokens(planner, larger(most, planner->longest),
-                     limit > 0 ? SIZE_MAX : BUDGET_ACTIVATIONS_AIM, ret_budget, err))
+    const size_t tokens = smaller(wanted.rows, limit > 0 ? limit : most);
+    if (!most_tokens(planner, larger(tokens, planner->longest),
+                     is_free ? SIZE_MAX : BUDGET_ACTIVATIONS_AIM, ret_budget, err))
         return false;
-    const size_t rows = ret_budget->sizes.max_tokens;
-    const bool shares_much = wanted.alone / 3 > wanted.rows / 2;
-
-    return limit > 0 || shares_much || rows >= wanted.rows || rows <= piece ||
-           plan(planner, piece, 0, ret_budget, err);
+    return is_free || cut_smaller(planner, &wanted, ret_budget, err);
 }
 
 /* As an earlier part of the run had them: layers computed again give the same bits, batches cut in
@@ -227,7 +244,7 @@ bool budget_choose(const struct train_job *job, const struct inputs *inputs,
     const struct planner planner = {
         .job = job,
         .inputs = inputs,
-        .copies_base = device->copies_base,
+        .is_card = device->is_card,
         .available =
             job->memory_limit_bytes > 0 ? smaller(job->memory_limit_bytes, free_bytes) : free_bytes,
         .longest = larger(inputs->longest_rows, 1),
@@ -248,19 +265,25 @@ bool budget_choose(const struct train_job *job, const struct inputs *inputs,
 bool budget_bounds(const struct train_job *job, const struct inputs *inputs,
                    struct train_memory *ret_memory, struct error *err)
 {
-    const struct planner planner = {.job = job,
-                                    .inputs = inputs,
-                                    .available = SIZE_MAX,
-                                    .longest = larger(inputs->longest_rows, 1)};
-    struct budget least, wanted;
+    const size_t last = inputs->info.layer_count - 1;
+    struct planner planner = {.job = job,
+                              .inputs = inputs,
+                              .available = SIZE_MAX,
+                              .longest = larger(inputs->longest_rows, 1)};
+    struct budget least, wanted, card_least, card_wanted;
 
-    if (!plan(&planner, planner.longest, inputs->info.layer_count - 1, &least, err) ||
+    if (!plan(&planner, planner.longest, last, &least, err) ||
         !choose_tokens(&planner, &wanted, err))
+        return false;
+    planner.is_card = true;
+    if (!plan(&planner, planner.longest, last, &card_least, err) ||
+        !choose_tokens(&planner, &card_wanted, err))
         return false;
     *ret_memory = (struct train_memory){
         .least_bytes = least.total_bytes,
         .wanted_bytes = larger(wanted.total_bytes, least.total_bytes),
-        .base_bytes = least.memory.mapped_bytes,
+        .base_bytes = card_least.total_bytes - least.total_bytes,
+        .card_wanted_bytes = larger(card_wanted.total_bytes, card_least.total_bytes),
     };
     return true;
 }

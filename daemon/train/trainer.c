@@ -85,8 +85,8 @@ static bool find_start(struct run *run, struct error *err)
     return true;
 }
 
-/* Whether the device takes memory of its own for what it imports. */
-static bool copies_imports(struct backend *be)
+/* What is imported to such a device is copied. */
+static bool has_own_memory(struct backend *be)
 {
     static const char probe;
     const void *imported = backend_import(be, &probe, sizeof(probe));
@@ -100,7 +100,7 @@ static bool plan_memory(struct run *run, struct error *err)
     struct loop *loop = &run->loop;
     const size_t earlier = (size_t)loop->done.batch_tokens;
     const struct budget_device device = {.free_bytes = backend_free_bytes(loop->backend),
-                                         .copies_base = copies_imports(loop->backend)};
+                                         .is_card = has_own_memory(loop->backend)};
 
     if (!budget_choose(loop->job, &run->inputs, &device, earlier, &run->budget, err))
         return false;

@@ -121,7 +121,8 @@ MUST_CHECK bool train_run(struct backend *be, const struct train_job *job,
 struct train_memory {    /* between which a run's total_bytes are, whatever memory a device has */
     size_t least_bytes;  /* with the longest line alone, and all but one layer computed again */
     size_t wanted_bytes; /* by the plan's own choice */
-    size_t base_bytes;   /* on top of each where the device copies the base's file */
+    size_t base_bytes;   /* on top of each on a card, which copies the base's file */
+    size_t card_wanted_bytes; /* in all on a card, which takes larger batches at once */
 };
 
 /* What the state validating_files checks, without a device: files, rules, lengths, something left

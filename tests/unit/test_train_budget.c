@@ -148,7 +148,7 @@ static void a_resumed_run_cuts_its_batches_as_before(void **state)
 #define MADE_TOKENS 100 /* and one that has no row */
 
 /* Lines of which the first `shared` tokens are the same, in batches of all of them. */
-static struct budget choose_for_lines(size_t shared)
+static struct budget choose_for_lines_on(const struct budget_device *device, size_t shared)
 {
     static uint32_t ids[MADE_LINES][MADE_TOKENS + 1];
     static struct example lines[MADE_LINES];
@@ -170,9 +170,14 @@ static struct budget choose_for_lines(size_t shared)
     made.held_count = 0;
     made.longest_rows = MADE_TOKENS;
     made_job.hyper.batch_size = MADE_LINES;
-    if (!budget_choose(&made_job, &made, &unbounded, 0, &budget, &err))
+    if (!budget_choose(&made_job, &made, device, 0, &budget, &err))
         fail_msg("%s", err.message);
     return budget;
+}
+
+static struct budget choose_for_lines(size_t shared)
+{
+    return choose_for_lines_on(&unbounded, shared);
 }
 
 static void a_batch_cut_anyway_is_cut_small_unless_its_lines_share_much(void **state)
@@ -186,6 +191,46 @@ static void a_batch_cut_anyway_is_cut_small_unless_its_lines_share_much(void **s
     assert_int_equal(choose_for_lines(98).sizes.max_tokens, tree + tree / 8);
 }
 
+/* 64,000 rows that share nothing, and an eighth: as many at once as there is memory for. */
+static void a_card_takes_a_batch_in_as_few_pieces_as_fit(void **state)
+{
+    (void)state;
+    const size_t rows = MADE_LINES * MADE_TOKENS;
+    const struct budget_device large = {.free_bytes = (uint64_t)1 << 40, .is_card = true};
+    const struct budget whole = choose_for_lines_on(&large, 0);
+
+    assert_int_equal(whole.sizes.max_tokens, rows + rows / 8);
+    assert_int_equal(whole.recomputed_layers, 0);
+    assert_int_equal(whole.memory.weights_bytes - choose_for_lines(0).memory.weights_bytes,
+                     whole.memory.mapped_bytes);
+    const size_t fixed = whole.total_bytes - whole.memory.activations_bytes;
+    for (uint64_t parts = 2; parts <= 8; parts *= 2) {
+        const struct budget_device small = {
+            .free_bytes = fixed + whole.memory.activations_bytes / parts, .is_card = true};
+        const struct budget cut = choose_for_lines_on(&small, 0);
+
+        assert_true(cut.total_bytes <= budget_usable_bytes(small.free_bytes));
+        assert_true(cut.total_bytes > budget_usable_bytes(small.free_bytes) - (1 << 20));
+        assert_int_equal(cut.recomputed_layers, 0);
+    }
+}
+
+static void a_plan_lies_between_the_bounds_told_before(void **state)
+{
+    (void)state;
+    struct train_memory memory;
+    struct error err = {0};
+    const struct budget_device card = {.free_bytes = (uint64_t)1 << 40, .is_card = true};
+    struct budget budget;
+
+    assert_true(budget_bounds(&job, &inputs, &memory, &err));
+    assert_int_equal(choose(0, 0, 0).total_bytes, memory.wanted_bytes);
+    assert_true(memory.least_bytes < memory.wanted_bytes);
+    assert_true(budget_choose(&job, &inputs, &card, 0, &budget, &err));
+    assert_int_equal(budget.total_bytes, memory.card_wanted_bytes);
+    assert_true(memory.base_bytes > budget.memory.mapped_bytes); /* and more scratch */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +240,8 @@ int main(void)
         cmocka_unit_test(a_token_limit_is_kept_but_never_below_the_longest_line),
         cmocka_unit_test(a_resumed_run_cuts_its_batches_as_before),
         cmocka_unit_test(a_batch_cut_anyway_is_cut_small_unless_its_lines_share_much),
+        cmocka_unit_test(a_card_takes_a_batch_in_as_few_pieces_as_fit),
+        cmocka_unit_test(a_plan_lies_between_the_bounds_told_before),
     };
 
     return cmocka_run_group_tests(tests, read_seventeen, release_inputs);
