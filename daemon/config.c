@@ -26,6 +26,8 @@ const char config_usage[] =
     "                      threads evenly (default: $NEEDLED_JOBS_PER_DEVICE, else 1)\n"
     "  --check-config      read the settings, say what they are, exit\n"
     "  --devices           show what this machine can compute with, exit\n"
+    "  --devices --check   compare each device's ops and a tiny job with plain loops and the\n"
+    "                      processor, exit; 0: all agree\n"
     "  --version, --help\n"
     "\n"
     "keys of the settings file: state_dir models_dir socket_path listen platforms simd public_url\n"
@@ -211,7 +213,7 @@ out:
 }
 
 /* Options without a value. */
-static bool read_flag(const char *name, enum config_action *action)
+static bool read_flag(const char *name, struct config *config)
 {
     static const struct {
         const char *name;
@@ -226,11 +228,14 @@ static bool read_flag(const char *name, enum config_action *action)
 
     for (size_t i = 0; i < COUNT_OF(flags); i++) {
         if (strcmp(name, flags[i].name) == 0) {
-            *action = flags[i].action;
+            config->action = flags[i].action;
             return true;
         }
     }
-    return false;
+    if (strcmp(name, "--check") != 0)
+        return false;
+    config->check_devices = true;
+    return true;
 }
 
 /* Options with a value; `config_pass` takes --config alone, the other pass everything else, so that
@@ -255,7 +260,7 @@ static bool read_arguments(struct config *config, int count, char **arguments, b
     for (int i = 1; i < count; i++) {
         size_t option = 0;
 
-        if (read_flag(arguments[i], &config->action))
+        if (read_flag(arguments[i], config))
             continue;
         while (option < COUNT_OF(options) && strcmp(arguments[i], options[option].name) != 0)
             option++;
@@ -315,6 +320,8 @@ bool config_read(int argument_count, char **arguments, struct config *ret_config
         !read_arguments(&config, argument_count, arguments, true, err) ||
         !read_arguments(&config, argument_count, arguments, false, err))
         return false;
+    if (config.check_devices && config.action != CONFIG_DEVICES)
+        return error_set(err, ERR_INVALID, "option '--check' goes with --devices");
     if (config.state_dir[0] == '\0' && config.action != CONFIG_VERSION &&
         config.action != CONFIG_HELP && config.action != CONFIG_DEVICES &&
         !default_folders(&config, err))

@@ -14,6 +14,7 @@
 #include "daemon/base/limits.h"
 #include "daemon/base/log.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum config_action {
@@ -26,6 +27,7 @@ enum config_action {
 
 struct config {
     enum config_action action;
+    bool check_devices;                /* --check, with --devices */
     char state_dir[LIMIT_PATH_BYTES];  /* database, uploads, checkpoints, artifacts */
     char models_dir[LIMIT_PATH_BYTES]; /* <base>/base.safetensors, <base>/tokenizer.model */
     char socket_path[LIMIT_PATH_BYTES];

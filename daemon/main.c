@@ -8,6 +8,7 @@
 #include "daemon/base/log.h"
 #include "daemon/base/notify.h"
 #include "daemon/config.h"
+#include "daemon/sched/devicecheck.h"
 #include "daemon/sched/devices.h"
 #include "daemon/sched/events.h"
 #include "daemon/sched/scheduler.h"
@@ -163,6 +164,20 @@ static int print_devices(const struct devices *devices)
     return status;
 }
 
+static void print_row(void *context, const char *row)
+{
+    bool *failed = context;
+
+    *failed = puts(row) < 0 || fflush(stdout) != 0 || *failed;
+}
+
+static int check_devices(const struct devices *devices)
+{
+    bool failed = false;
+
+    return devicecheck_table(devices, print_row, &failed) && !failed ? 0 : 1;
+}
+
 static int print_config(const struct config *config)
 {
     const char *open_platforms = "(environment, else cuda,cpu)";
@@ -223,7 +238,8 @@ int main(int argument_count, char **arguments)
         return EXIT_USAGE;
     }
     if (parts.config.action == CONFIG_DEVICES)
-        return print_devices(&parts.devices);
+        return parts.config.check_devices ? check_devices(&parts.devices)
+                                          : print_devices(&parts.devices);
     options = server_options(&parts);
     if (!server_check(&options, &err)) {
         (void)fprintf(stderr, "needled: %s\n", err.message);

@@ -96,13 +96,13 @@ static void add_kind(struct devices *devices, enum backend_kind kind)
         struct device *device = &devices->items[devices->count];
 
         *device = (struct device){.kind = kind, .index = index};
-        if (backend_describe(kind, index, &device->description) != BACKEND_OK) {
-            note_missing(devices, kind, "a device does not answer");
-            continue;
-        }
+        if (backend_describe(kind, index, &device->description) == BACKEND_OK)
+            devices->gpu_active = devices->gpu_active || devices_is_gpu(kind);
+        else if (!device->description
+                      .name[0]) /* it stays, with its trouble: others are not hidden */
+            (void)snprintf(device->description.name, sizeof(device->description.name), "unknown");
         device->thread_count = kind == BACKEND_CPU ? usable_cores() : 1;
         (void)snprintf(device->id, sizeof(device->id), "%s:%d", backend_name(kind), index);
-        devices->gpu_active = devices->gpu_active || devices_is_gpu(kind);
         devices->count++;
     }
 }
@@ -256,23 +256,63 @@ bool devices_check_wanted(const struct devices *devices, const char *wanted, str
     return false;
 }
 
+static void add_part(char *text, size_t capacity, const char *before, const char *part)
+{
+    const size_t used = strlen(text);
+
+    if (part[0])
+        (void)snprintf(text + used, capacity - used, "%s%s%s", used ? ", " : "", before, part);
+}
+
+void devices_write_detail(const struct device *device, char ret_text[DEVICE_DETAIL_BYTES])
+{
+    const struct backend_device *known = &device->description;
+    char precisions[32] = "";
+
+    if (known->precisions & ~BACKEND_PRECISION_BIT(BACKEND_FLOAT32))
+        (void)snprintf(precisions, sizeof(precisions), "float32%s%s",
+                       known->precisions & BACKEND_PRECISION_BIT(BACKEND_TF32) ? " tf32" : "",
+                       known->precisions & BACKEND_PRECISION_BIT(BACKEND_BF16) ? " bf16" : "");
+    ret_text[0] = '\0';
+    add_part(ret_text, DEVICE_DETAIL_BYTES, "capability ", known->capability);
+    add_part(ret_text, DEVICE_DETAIL_BYTES, "driver ", known->driver);
+    add_part(ret_text, DEVICE_DETAIL_BYTES, "", device->simd_level);
+    add_part(ret_text, DEVICE_DETAIL_BYTES, "", known->library);
+    add_part(ret_text, DEVICE_DETAIL_BYTES, "", known->library_warning);
+    add_part(ret_text, DEVICE_DETAIL_BYTES, "", precisions);
+}
+
+static void print_device(const struct device *device, struct buf *out)
+{
+    const struct backend_device *known = &device->description;
+    char detail[DEVICE_DETAIL_BYTES];
+
+    devices_write_detail(device, detail);
+    buf_format(out, "%-8s %-9s %-40s %6.1f GiB %6.1f GiB  %s", device->id,
+               backend_name(device->kind), known->name,
+               (double)known->memory_total_bytes / (1 << 30),
+               (double)known->memory_free_bytes / (1 << 30), detail);
+    if (devices_is_gpu(device->kind))
+        buf_format(out, "; %d multiprocessors", known->core_count);
+    else
+        buf_format(out, "; %d threads of %d cores", device->thread_count, known->core_count);
+    if (known->temperature_celsius)
+        buf_format(out, ", %d C", known->temperature_celsius);
+    if (known->power_watts)
+        buf_format(out, ", %d W", known->power_watts);
+    buf_append_text(out, "\n");
+    if (known->trouble[0])
+        buf_format(out, "%-8s cannot be used: %s\n", device->id, known->trouble);
+    if (device->simd_warning[0])
+        buf_format(out, "%-8s warning: %s\n", device->id, device->simd_warning);
+}
+
 void devices_print(const struct devices *devices, struct buf *out)
 {
     buf_format(out, "%-8s %-9s %-40s %10s %10s  %s\n", "DEVICE", "PLATFORM", "NAME", "MEMORY",
                "FREE", "DETAIL");
-    for (size_t i = 0; i < devices->count; i++) {
-        const struct device *device = &devices->items[i];
-        const struct backend_device *known = &device->description;
-
-        buf_format(out, "%-8s %-9s %-40s %6.1f GiB %6.1f GiB  %s%s%s; %d threads of %d cores\n",
-                   device->id, backend_name(device->kind), known->name,
-                   (double)known->memory_total_bytes / (1 << 30),
-                   (double)known->memory_free_bytes / (1 << 30), device->simd_level,
-                   device->simd_level[0] ? ", " : "", known->library, device->thread_count,
-                   known->core_count);
-        if (device->simd_warning[0])
-            buf_format(out, "%-8s warning: %s\n", device->id, device->simd_warning);
-    }
+    for (size_t i = 0; i < devices->count; i++)
+        print_device(&devices->items[i], out);
     for (size_t i = 0; i < devices->missing_count; i++)
         buf_format(out, "%-8s not available: %s\n", devices->missing[i].name,
                    devices->missing[i].reason);

@@ -16,6 +16,7 @@
 #include "kernels/backend.h"
 
 #define DEVICE_MAX 32
+#define DEVICE_DETAIL_BYTES 512
 
 struct device {
     char id[32]; /* "cpu:0" */
@@ -51,6 +52,9 @@ MUST_CHECK bool devices_check_wanted(const struct devices *devices, const char *
 /* "auto", the device's platform or its id. */
 bool devices_match(const struct device *device, const char *wanted);
 bool devices_is_gpu(enum backend_kind kind);
+/* What it computes with, for people: "capability 9.0, driver 580.65.06, CUDA 13.0, cuBLAS 13.0.2, float32
+ * tf32 bf16", "avx512, OpenBLAS 0.3.21 (SkylakeX)"; the reason for a missing library. */
+void devices_write_detail(const struct device *device, char ret_text[DEVICE_DETAIL_BYTES]);
 struct buf;
 void devices_print(const struct devices *devices, struct buf *out); /* the table of --devices */
 

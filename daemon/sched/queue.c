@@ -534,7 +534,8 @@ bool queue_open(const struct scheduler_options *options, struct mailbox *mailbox
     slots_init(&queue->slots, options->devices, options->jobs_per_device);
     queue->options = options;
     queue->mailbox = mailbox;
-    if (!digests_new(&queue->digests, err) ||
+    if (!inventory_open(options->devices, options->state_folder, &queue->inventory, err) ||
+        !digests_new(&queue->digests, err) ||
         !store_open(options->database_path, false, &queue->store, err) || !recover(queue, err)) {
         queue_close(queue);
         return false;
@@ -550,6 +551,7 @@ void queue_close(struct queue *queue)
         return;
     store_close(queue->store);
     digests_free(queue->digests);
+    inventory_close(queue->inventory);
     slots_release(&queue->slots);
     free(queue);
 }

@@ -11,6 +11,7 @@
 #define NEEDLED_QUEUE_H
 
 #include "daemon/base/digests.h"
+#include "daemon/sched/inventory.h"
 #include "daemon/sched/mailbox.h"
 #include "daemon/sched/notes.h"
 #include "daemon/sched/scheduler.h"
@@ -31,6 +32,7 @@ struct queue {
     /* Threads may outlive the feed, which they must not touch then. Set before the feed goes. */
     atomic_bool abandoned;
     struct slots slots;
+    struct inventory *inventory;
 };
 
 /* Jobs found running go back to queued. */

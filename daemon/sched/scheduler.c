@@ -254,7 +254,7 @@ struct json *scheduler_devices_json(struct scheduler *scheduler)
     struct json *object = json_new_object(), *missing = json_new_array();
 
     json_add_string(object, "object", "list");
-    json_add(object, "data", slots_json(&scheduler->queue->slots));
+    json_add(object, "data", slots_json(&scheduler->queue->slots, scheduler->queue->inventory));
     for (size_t i = 0; i < devices->missing_count; i++) {
         struct json *platform = json_new_object();
 

@@ -1,6 +1,7 @@
 #include "daemon/sched/slots.h"
 
 #include "daemon/base/json.h"
+#include "daemon/sched/inventory.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -167,24 +168,18 @@ static void add_jobs(struct json *object, const struct slots *slots, size_t devi
     json_add(object, "jobs", jobs);
 }
 
-static struct json *device_json(struct slots *slots, size_t index)
+static struct json *device_json(struct slots *slots, size_t index, struct inventory *inventory)
 {
     const struct slot_device *item = &slots->devices[index];
     const struct device *device = item->device;
-    struct backend_device now = device->description;
     struct json *object = json_new_object();
 
-    (void)backend_describe(device->kind, device->index, &now); /* else as at the start */
     json_add_string(object, "id", device->id);
     json_add_string(object, "object", "device");
     json_add_string(object, "platform", backend_name(device->kind));
-    json_add_string(object, "name", now.name);
-    json_add_string(object, "detail", now.library);
+    inventory_add_json(inventory, index, object);
     json_add_string(object, "simd_level", device->simd_level[0] ? device->simd_level : NULL);
     json_add_string(object, "simd_warning", device->simd_warning[0] ? device->simd_warning : NULL);
-    json_add_int(object, "memory_total_bytes", (int64_t)now.memory_total_bytes);
-    json_add_int(object, "memory_free_bytes", (int64_t)now.memory_free_bytes);
-    json_add_int(object, "cores", now.core_count);
     json_add_int(object, "threads", device->thread_count);
     json_add_int(object, "jobs_max", (int64_t)item->slot_count);
     (void)pthread_mutex_lock(&slots->lock);
@@ -195,11 +190,11 @@ static struct json *device_json(struct slots *slots, size_t index)
     return object;
 }
 
-struct json *slots_json(struct slots *slots)
+struct json *slots_json(struct slots *slots, struct inventory *inventory)
 {
     struct json *array = json_new_array();
 
     for (size_t i = 0; i < slots->device_count; i++)
-        json_add(array, NULL, device_json(slots, i));
+        json_add(array, NULL, device_json(slots, i, inventory));
     return array;
 }

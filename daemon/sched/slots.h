@@ -75,6 +75,8 @@ struct slot_use { /* of one device */
 struct slot_use slots_use(struct slots *slots, size_t device);
 size_t slots_devices_in_service(struct slots *slots);
 
-struct json *slots_json(struct slots *slots); /* the list of GET /v1/devices */
+struct inventory;
+/* The list of GET /v1/devices. */
+struct json *slots_json(struct slots *slots, struct inventory *inventory);
 
 #endif

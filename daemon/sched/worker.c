@@ -3,6 +3,7 @@
 #include "daemon/base/log.h"
 #include "daemon/sched/run.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,38 +19,85 @@ static const struct device *device_of(const struct worker *worker)
     return slots_device(&worker->parts.queue->slots, worker->parts.slot);
 }
 
-static void take_out_of_service(struct worker *worker, const char *reason)
+/* reason NULL: in service again. */
+static void set_service(struct worker *worker, const char *reason)
 {
     struct queue_fault fault = {worker->parts.slot, reason};
     struct error err = {0};
 
     if (!mailbox_call(worker->parts.queue->mailbox, queue_set_service, &fault, &err))
-        log_write_for(LOG_LEVEL_WARN, "device", device_of(worker)->id, "out of service: %s (%s)",
-                      reason, err.message);
+        log_write_for(LOG_LEVEL_WARN, "device", device_of(worker)->id, "%s %s (%s)",
+                      reason ? "out of service:" : "in service", reason ? reason : "", err.message);
 }
 
-static bool open_device(struct worker *worker)
+static void close_device(struct worker *worker)
 {
+    backend_close(worker->parts.backend);
+    worker->parts.backend = NULL;
+}
+
+static void log_device(const struct device *device, int thread_count)
+{
+    char detail[DEVICE_DETAIL_BYTES];
+
+    devices_write_detail(device, detail);
+    if (devices_is_gpu(device->kind))
+        log_write_for(LOG_LEVEL_INFO, "device", device->id, "%s, %s", device->description.name,
+                      detail);
+    else
+        log_write_for(LOG_LEVEL_INFO, "device", device->id, "%s, %s, %d threads",
+                      device->description.name, detail, thread_count);
+    if (device->simd_warning[0])
+        log_write_for(LOG_LEVEL_WARN, "device", device->id, "%s", device->simd_warning);
+}
+
+/* Opens it and has it checked; a device that is no use has its backend closed, and the reason. */
+static enum inventory_answer try_device(struct worker *worker, char *ret_reason, size_t reason_size)
+{
+    struct queue *queue = worker->parts.queue;
     const struct device *device = device_of(worker);
-    const int thread_count = worker->parts.queue->slots.items[worker->parts.slot].thread_count;
+    struct slot *slot = &queue->slots.items[worker->parts.slot];
     const struct backend_options options = {.device_index = device->index,
-                                            .thread_count = thread_count,
+                                            .thread_count = slot->thread_count,
                                             .simd_level =
                                                 device->simd_level[0] ? device->simd_level : NULL};
-    char reason[200] = "";
-    enum backend_status status =
-        backend_open(device->kind, &options, &worker->parts.backend, reason, sizeof(reason));
+    enum inventory_answer answer;
 
-    if (status == BACKEND_OK) {
-        log_write_for(LOG_LEVEL_INFO, "device", device->id, "%s, %s%s%s, %d threads",
-                      device->description.name, device->simd_level,
-                      device->simd_level[0] ? ", " : "", device->description.library, thread_count);
-        if (device->simd_warning[0])
-            log_write_for(LOG_LEVEL_WARN, "device", device->id, "%s", device->simd_warning);
-        return true;
+    if (backend_open(device->kind, &options, &worker->parts.backend, ret_reason, reason_size) !=
+        BACKEND_OK) {
+        if (!ret_reason[0])
+            (void)snprintf(ret_reason, reason_size, "it could not be opened");
+        return INVENTORY_FAILED;
     }
-    take_out_of_service(worker, reason[0] ? reason : "it could not be opened");
-    return false;
+    log_device(device, slot->thread_count);
+    answer = inventory_admit(queue->inventory, slot->device, worker->parts.backend, &slot->stop,
+                             ret_reason, reason_size);
+    if (answer != INVENTORY_USABLE)
+        close_device(worker);
+    return answer;
+}
+
+/* False: out of service, or the daemon stops. A device that broke during a job stays out of service also
+ * when it opens again: only what was said here is taken back. */
+static bool open_device(struct worker *worker)
+{
+    struct mailbox *mailbox = worker->parts.queue->mailbox;
+    char reason[256] = "";
+    uint64_t seen = 0;
+    bool waited = false;
+    enum inventory_answer answer;
+
+    while ((answer = try_device(worker, reason, sizeof(reason))) == INVENTORY_LATER) {
+        set_service(worker, reason);
+        waited = true;
+        if (!mailbox_wait_news(mailbox, &seen, LOOK_AGAIN_MS))
+            return false;
+    }
+    if (answer == INVENTORY_FAILED)
+        set_service(worker, reason);
+    else if (waited)
+        set_service(worker, NULL);
+    return answer == INVENTORY_USABLE;
 }
 
 /* After a fault every op of a backend does nothing: a new one is opened for the next job. */
@@ -57,8 +105,7 @@ static bool mend_device(struct worker *worker)
 {
     if (backend_sync(worker->parts.backend) == BACKEND_OK)
         return true;
-    backend_close(worker->parts.backend);
-    worker->parts.backend = NULL;
+    close_device(worker);
     return open_device(worker);
 }
 
@@ -93,8 +140,7 @@ static void *serve(void *context)
             usable = kept && mend_device(worker);
         }
     }
-    backend_close(worker->parts.backend);
-    worker->parts.backend = NULL;
+    close_device(worker);
     return NULL;
 }
 
