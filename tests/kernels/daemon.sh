@@ -71,3 +71,28 @@ follow "$first"
 expect "a job that does not fit fails" is "$(field status <<<"$job")" failed
 expect "with needed and free bytes" has '[0-9]+ bytes of memory are needed, [0-9]+ are available' "$(error_of "$job")"
 stop_daemon
+
+# ---- the reference's run, on a card -----------------------------------------------------------------
+
+golden=tests/fixtures/needle3/mini
+STANDIN_DEVICES=1 start_daemon "$out" || exit 1
+upload $golden/train.jsonl
+create_with '"n_epochs":2,"batch_size":16,"learning_rate":0.002,"lora_rank":2,"lora_alpha":4,"max_len":128,
+    "val_split":0.1,"numerics":"float32","data_rules":"as_reference"' needle-3 '"seed":3,"device":"cuda:0"'
+three_steps() { [ "$(curl -s "$url/v1/fine_tuning/jobs/$id" | field completed_steps)" -ge 3 ]; }
+expect "a job on cuda:0 makes the recorded run's steps" wait_for 280 three_steps # in ten seconds each
+call -X POST "$url/v1/fine_tuning/jobs/$id/cancel"
+follow "$id"
+expect "on that card" is "$(field device_used <<<"$job")" cuda:0
+# recorded NAME: that list of the recorded run, a number a line.
+recorded() { tr -d ' \n' <$golden/train_run_float.json | sed "s/.*\"$1\":\[\([^]]*\)\].*/\1/" | tr , '\n'; }
+# all_near BOUND ONE OTHER: the first three numbers of both lists, as far apart as the bound at most.
+all_near() {
+    paste <(head -n 3 <<<"$2") <(head -n 3 <<<"$3") | awk -v bound="$1" '
+        { if ($1 <= 0 || $2 <= 0 || ($1 - $2) ^ 2 > bound ^ 2) bad = 1 }
+        END { exit bad || NR != 3 }'
+}
+# Within what two right float32 implementations differ by, as tests/support/golden.c has it.
+expect "its losses are the recorded ones" all_near 2e-5 "$(told metrics train_loss)" "$(recorded loss_per_step)"
+expect "and its gradients' norms" all_near 2e-5 "$(told metrics grad_norm)" "$(recorded global_grad_norm_per_step)"
+stop_daemon
