@@ -10,8 +10,10 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/log.h"
+#include "daemon/sched/datasets.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -26,6 +28,8 @@ static bool is_upload(const struct request *request)
 
 static size_t body_limit(const struct request *request)
 {
+    if (request->route->body == ROUTE_BODY_RAW)
+        return (size_t)request->link_bytes;
     if (is_upload(request))
         return request->services->upload_limit_bytes + FORM_OVERHEAD_BYTES;
     return LIMIT_BODY_BYTES;
@@ -35,15 +39,48 @@ static void refuse_size(struct request *request)
 {
     struct error err = {0};
 
-    error_set(&err, ERR_LIMIT, "the body is larger than %zu bytes", body_limit(request));
+    if (request->route->body == ROUTE_BODY_RAW)
+        error_set_word(&err, ERR_INVALID, "invalid_upload", "",
+                       "more than the %zu bytes that were announced are sent", body_limit(request));
+    else
+        error_set(&err, ERR_LIMIT, "the body is larger than %zu bytes", body_limit(request));
     response_set_error(&request->response, &err, NULL);
+}
+
+/* Opens what takes a body that goes to disk. */
+static bool open_intake(struct request *request)
+{
+    const struct services *services = request->services;
+    struct error err = {0};
+    bool ok = true;
+
+    if (is_upload(request))
+        ok = form_new(request->content_type, services->state_folder, services->upload_limit_bytes,
+                      &request->form, &err);
+    else if (request->route->body == ROUTE_BODY_RAW && !request->is_chunked &&
+             request->announced_bytes != (uint64_t)request->link_bytes)
+        ok = error_set_word(&err, ERR_INVALID, "invalid_upload", "",
+                            "%" PRIu64 " bytes are sent, %" PRId64 " were announced",
+                            request->announced_bytes, request->link_bytes);
+    else if (request->route->body == ROUTE_BODY_RAW)
+        ok = upload_open(services->state_folder, "upload", "fine-tune", &request->upload, &err);
+    if (!ok)
+        response_set_error(&request->response, &err, NULL);
+    return ok;
+}
+
+static void close_intake(struct request *request)
+{
+    form_free(request->form);
+    upload_abort(request->upload);
+    request->form = NULL;
+    request->upload = NULL;
 }
 
 /* Everything that the header decides. False: request->response is the refusal. */
 static bool admit(const struct listener *listener, struct request *request)
 {
     const struct exchange *exchange = listener->exchange;
-    struct error err = {0};
     bool matched;
 
     if (atomic_load_explicit(&exchange->stopping, memory_order_relaxed)) {
@@ -68,13 +105,7 @@ static bool admit(const struct listener *listener, struct request *request)
         refuse_size(request);
         return false;
     }
-    if (is_upload(request) &&
-        !form_new(request->content_type, request->services->state_folder,
-                  request->services->upload_limit_bytes, &request->form, &err)) {
-        response_set_error(&request->response, &err, NULL);
-        return false;
-    }
-    return true;
+    return open_intake(request);
 }
 
 static enum MHD_Result queue_answer(struct request *request)
@@ -136,14 +167,15 @@ static enum MHD_Result take_body(const struct listener *listener, struct request
     if (request->discards)
         return MHD_YES;
     if (request->body_bytes > body_limit(request)) {
+        close_intake(request);
         refuse_size(request);
         return refuse_midway(listener, request);
     }
-    if (request->form) {
-        if (form_feed(request->form, bytes, size, &err))
+    if (request->form || request->upload) {
+        if (request->form ? form_feed(request->form, bytes, size, &err)
+                          : upload_append(request->upload, bytes, size, &err))
             return MHD_YES;
-        form_free(request->form); /* nothing is kept of it, also while the rest is read */
-        request->form = NULL;
+        close_intake(request); /* nothing is kept of it, also while the rest is read */
         response_set_error(&request->response, &err, NULL);
         return refuse_midway(listener, request);
     }
@@ -172,8 +204,7 @@ static void work(struct pool_task *task)
     }
     stores_give(stores, request->store);
     request->store = NULL;
-    form_free(request->form); /* before the answer: a refused upload is gone when it says so */
-    request->form = NULL;
+    close_intake(request); /* before the answer: a refused upload is gone when it says so */
     atomic_store_explicit(&request->answered, true, memory_order_release);
     MHD_resume_connection(connection); /* the request is the library's again */
 }

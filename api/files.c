@@ -1,8 +1,10 @@
 #include "api/form.h"
 #include "api/handlers.h"
 #include "api/links.h"
+#include "api/objects.h"
 #include "api/page.h"
 #include "api/request.h"
+#include "api/uploads.h"
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
 #include "daemon/base/limits.h"
@@ -14,59 +16,22 @@
 
 #define PAGE_MAX 10000 /* the hosted API's figure, and its default */
 
-static struct json *file_json(const struct file_record *file)
-{
-    struct json *object = json_new_object();
-
-    json_add_string(object, "id", file->id);
-    json_add_string(object, "object", "file");
-    json_add_int(object, "bytes", file->size_bytes);
-    json_add_int(object, "created_at", file->created_unix_s);
-    json_add_null(object, "expires_at");
-    json_add_string(object, "filename", file->filename);
-    json_add_string(object, "purpose", file->purpose);
-    json_add_string(object, "status", "processed");
-    json_add_null(object, "status_details");
-    json_add_string(object, "sha256", file->sha256);
-    json_add_int(object, "line_count", file->line_count);
-    json_add_int(object, "example_count", file->example_count);
-    return object;
-}
-
-/* The JSON form of this call reserves an upload; here it is refused, a size over the limit as such. */
-static bool refuse_reservation(struct request *request, struct error *err)
-{
-    size_t limit = request->services->upload_limit_bytes;
-    struct json *body = NULL;
-    int64_t size_bytes = 0;
-    bool ok;
-
-    if (!request_read_json(request, &body, err))
-        return false;
-    ok = json_get_int(body, "bytes", false, 0, (int64_t)1 << 53, &size_bytes, err);
-    json_free(body);
-    if (!ok)
-        return false;
-    if ((uint64_t)size_bytes > limit)
-        return error_set_param(err, ERR_LIMIT, "bytes", "the file is larger than %zu bytes", limit);
-    return error_set(err, ERR_INVALID,
-                     "a file is uploaded as multipart/form-data with the parts purpose and file");
-}
-
 bool files_handle_create(struct request *request, struct error *err)
 {
+    struct upload_terms terms = {.owner = request->owner, .bytes_max = request->bytes_max};
     struct file_record file = {0};
 
     if (!request->form)
-        return refuse_reservation(request, err);
-    if (!form_finish(request->form, request->store, &file, &request->lines, err))
+        return uploads_reserve(request, err);
+    if (!form_finish(request->form, request->store, &terms, &file, &request->lines, err))
         return false;
-    return response_set_json(&request->response, 200, file_json(&file), err);
+    return response_set_json(&request->response, 200, objects_file(&file), err);
 }
 
 bool files_handle_list(struct request *request, struct error *err)
 {
-    const char *purpose = request_query(request, "purpose");
+    const struct files_filter filter = {request_query(request, "purpose"),
+                                        request_query(request, "search")};
     struct file_record *files = NULL;
     struct store_page page;
     size_t count = 0;
@@ -75,11 +40,11 @@ bool files_handle_list(struct request *request, struct error *err)
 
     if (!page_read(request, PAGE_MAX, PAGE_MAX, &page, err))
         return false;
-    if (!files_list(request->store, purpose, &page, &files, &count, &has_more, err))
+    if (!files_list(request->store, &filter, &page, &files, &count, &has_more, err))
         return false;
     data = json_new_array();
     for (size_t i = 0; i < count; i++)
-        json_add(data, NULL, file_json(&files[i]));
+        json_add(data, NULL, objects_file(&files[i]));
     free(files);
     return response_set_json(&request->response, 200, page_answer(data, has_more), err);
 }
@@ -90,7 +55,7 @@ bool files_handle_get(struct request *request, struct error *err)
 
     if (!files_get(request->store, request->params[0], &file, err))
         return false;
-    return response_set_json(&request->response, 200, file_json(&file), err);
+    return response_set_json(&request->response, 200, objects_file(&file), err);
 }
 
 /* One client takes bytes or a redirect, the other a redirect alone. */

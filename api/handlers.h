@@ -18,6 +18,8 @@ MUST_CHECK bool health_handle_get(struct request *request, struct error *err);
 MUST_CHECK bool devices_handle_list(struct request *request, struct error *err);
 
 MUST_CHECK bool files_handle_create(struct request *request, struct error *err);
+MUST_CHECK bool files_handle_complete(struct request *request, struct error *err);
+MUST_CHECK bool files_handle_put(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_list(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_get(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_delete(struct request *request, struct error *err);

@@ -3,6 +3,7 @@
 #include "daemon/base/json.h"
 #include "store/checkpoints.h"
 #include "store/events.h"
+#include "store/files.h"
 #include "store/jobs.h"
 
 #include <math.h>
@@ -35,6 +36,25 @@ static void add_number(struct json *object, const char *name, double number)
 {
     if (isfinite(number))
         json_add_double(object, name, number);
+}
+
+struct json *objects_file(const struct file_record *file)
+{
+    struct json *object = json_new_object();
+
+    json_add_string(object, "id", file->id);
+    json_add_string(object, "object", "file");
+    json_add_int(object, "bytes", file->size_bytes);
+    json_add_int(object, "created_at", file->created_unix_s);
+    add_time(object, "expires_at", file->expires_unix_s);
+    json_add_string(object, "filename", file->filename);
+    json_add_string(object, "purpose", file->purpose);
+    json_add_string(object, "status", "processed");
+    json_add_null(object, "status_details");
+    json_add_string(object, "sha256", file->sha256);
+    json_add_int(object, "line_count", file->line_count);
+    json_add_int(object, "example_count", file->example_count);
+    return object;
 }
 
 /* n_epochs, batch_size and learning_rate_multiplier are always there: clients read them. */

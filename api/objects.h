@@ -1,5 +1,5 @@
 /*
- * objects: the JSON objects of jobs, events and checkpoints, as clients know them.
+ * objects: the JSON objects of files, jobs, events and checkpoints, as clients know them.
  *
  * Purpose    One place for the field names of the API; pages and streams show the same event.
  * Ownership  Results are the caller's to free; NULL without memory (response_set_json takes that).
@@ -13,9 +13,11 @@
 
 struct checkpoint_record;
 struct event_record;
+struct file_record;
 struct job_record;
 struct json;
 
+struct json *objects_file(const struct file_record *file);
 struct json *objects_job(const struct job_record *job, int64_t now_unix_s);
 struct json *objects_event(const struct event_record *event);
 struct json *objects_checkpoint(const struct checkpoint_record *checkpoint);

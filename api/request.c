@@ -6,6 +6,7 @@
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
 #include "daemon/base/limits.h"
+#include "daemon/sched/datasets.h"
 
 #include <microhttpd.h>
 #include <stdlib.h>
@@ -98,6 +99,7 @@ struct request *request_new(const struct services *services, struct MHD_Connecti
     request->services = services;
     request->connection = connection;
     request->link_bytes = -1;
+    request->owner = "";
     request->started_ns = clock_monotonic_ns();
     request->url = url;
     request->head = strcmp(method, "HEAD") == 0;
@@ -118,6 +120,7 @@ void request_free(struct request *request)
     if (!request)
         return;
     form_free(request->form);
+    upload_abort(request->upload);
     json_free(request->lines);
     response_release(&request->response);
     buf_release(&request->body);

@@ -33,6 +33,7 @@ struct scheduler;
 struct store;
 struct stores;
 struct streams;
+struct upload;
 struct MHD_Connection;
 
 /* What handlers work with; the server's, read-only. */
@@ -84,7 +85,10 @@ struct request {
     _Atomic bool answered;
     uint64_t body_bytes; /* received so far */
     struct buf body;
-    struct form *form;   /* an upload on its way, or NULL */
+    struct form *form;     /* an upload on its way, or NULL */
+    struct upload *upload; /* the same without a form: a PUT's bytes */
+    const char *owner;     /* whose key asked; "" the operator */
+    int64_t bytes_max;     /* what that one may store; 0: no limit */
     struct store *store; /* while the handler runs */
     struct json *lines;  /* bad lines of a refused upload; owned */
     struct response response;

@@ -39,6 +39,23 @@ static const struct {
 };
 static_assert(COUNT_OF(answers) == ERR_INTERNAL + 1, "every error code has its status");
 
+/* Words that ask for another status than their code has. */
+static const struct {
+    const char *word;
+    unsigned status;
+} words[] = {
+    {"quota_exceeded", 402}, /* as the hosted platform answers */
+};
+
+static unsigned status_of(const struct error *err)
+{
+    for (size_t i = 0; i < COUNT_OF(words); i++) {
+        if (strcmp(err->word, words[i].word) == 0)
+            return words[i].status;
+    }
+    return answers[err->code].status;
+}
+
 unsigned response_status_of(enum error_code code)
 {
     return answers[code].status;
@@ -236,7 +253,7 @@ void response_set_error(struct response *response, const struct error *err,
         code = "model_not_found";
     if (err->word[0])
         code = err->word;
-    set_error_object(response, answers[err->code].status, code, err, lines);
+    set_error_object(response, status_of(err), code, err, lines);
 }
 
 void response_refuse(struct response *response, unsigned status, const char *code,

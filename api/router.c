@@ -11,6 +11,7 @@
 #define DROP ROUTE_BODY_NONE, LIMIT_BODY_BYTES
 #define JSON ROUTE_BODY_JSON, LIMIT_BODY_BYTES
 #define UPLOAD ROUTE_BODY_FILE, LIMIT_UPLOAD_BYTES
+#define RAW ROUTE_BODY_RAW, LIMIT_UPLOAD_BYTES
 #define JOB "/v1/fine_tuning/jobs/{}"
 
 static const struct route routes[] = {
@@ -22,6 +23,8 @@ static const struct route routes[] = {
     {"DELETE", "/v1/files/{}", files_handle_delete, DROP, ROUTE_KEY},
     {"GET", "/v1/files/{}/content", files_handle_content, DROP, ROUTE_KEY},
     {"GET", "/v1/files/{}/bytes", files_handle_bytes, DROP, ROUTE_LINK},
+    {"POST", "/v1/files/{}/complete", files_handle_complete, DROP, ROUTE_KEY},
+    {"PUT", "/v1/uploads/{}", files_handle_put, RAW, ROUTE_LINK},
     {"POST", "/v1/fine_tuning/jobs", jobs_handle_create, JSON, ROUTE_KEY},
     {"GET", "/v1/fine_tuning/jobs", jobs_handle_list, DROP, ROUTE_KEY},
     {"GET", JOB, jobs_handle_get, DROP, ROUTE_KEY},

@@ -2,6 +2,7 @@
 
 #include "api/connections.h"
 #include "api/exchange.h"
+#include "api/housekeeping.h"
 #include "api/links.h"
 #include "api/listen.h"
 #include "api/pool.h"
@@ -12,6 +13,7 @@
 #include "daemon/base/file.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/log.h"
+#include "daemon/sched/datasets.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -36,6 +38,7 @@ struct server {
     struct arena texts;
     struct exchange exchange;
     struct links links;
+    struct housekeeping housekeeping;
     struct listener listeners[LISTENER_MAX];
     struct MHD_Daemon *daemons[LISTENER_MAX];
     int descriptors[LISTENER_MAX];
@@ -70,6 +73,7 @@ static void *sweep(void *context)
         pthread_mutex_unlock(&server->lock);
         streams_tick(server->exchange.services.streams, clock_monotonic_ns());
         connections_tick(server->exchange.connections, clock_monotonic_ns());
+        housekeeping_tick(&server->housekeeping, clock_monotonic_ns());
         pthread_mutex_lock(&server->lock);
     }
     pthread_mutex_unlock(&server->lock);
@@ -237,8 +241,10 @@ static bool prepare(struct server *server, const struct server_options *options,
     if (options->api_key && options->api_key[0] && !exchange->guard.api_key)
         return error_set(err, ERR_NO_MEMORY,
                          "no memory for the server"); /* never open by mistake */
-    if (!open_links(server, err) || !pool_start(WORKING_THREADS, &exchange->pool, err))
+    if (!datasets_remove_temporaries(services->state_folder, err) || !open_links(server, err) ||
+        !pool_start(WORKING_THREADS, &exchange->pool, err))
         return false;
+    housekeeping_init(&server->housekeeping, exchange->pool, services);
     if (pthread_create(&server->sweeper, NULL, sweep, server) != 0)
         return error_set(err, ERR_NO_MEMORY, "the system refused a thread for the server");
     server->sweeper_runs = true;

@@ -1,9 +1,14 @@
 #include "store/files.h"
 
+#include "daemon/base/clock.h"
 #include "store/sql.h"
 
+#include <inttypes.h>
+
 #define COLUMNS                                                                                    \
-    "id, filename, purpose, size_bytes, created_unix_s, sha256, line_count, example_count"
+    "id, filename, purpose, size_bytes, created_unix_s, sha256, line_count, example_count, "       \
+    "owner, "                                                                                      \
+    "expires_unix_s"
 
 static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *err)
 {
@@ -18,6 +23,8 @@ static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *er
     sql_copy_text(statement, 5, file->sha256, sizeof(file->sha256));
     file->line_count = sqlite3_column_int64(statement, 6);
     file->example_count = sqlite3_column_int64(statement, 7);
+    sql_copy_text(statement, 8, file->owner, sizeof(file->owner));
+    file->expires_unix_s = sqlite3_column_int64(statement, 9);
     return true;
 }
 
@@ -35,7 +42,7 @@ bool files_insert(struct store *store, const struct file_record *file, const cha
 
     if (!sql_start(store,
                    "INSERT INTO files (" COLUMNS ", report_json)"
-                   " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                   " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
                    &statement, err))
         return false;
     sql_bind_text(store, statement, 1, file->id);
@@ -46,8 +53,51 @@ bool files_insert(struct store *store, const struct file_record *file, const cha
     sql_bind_text(store, statement, 6, file->sha256);
     sql_bind_int(store, statement, 7, file->line_count);
     sql_bind_int(store, statement, 8, file->example_count);
-    sql_bind_text(store, statement, 9, report_json);
+    sql_bind_text(store, statement, 9, file->owner);
+    sql_bind_int(store, statement, 10, file->expires_unix_s);
+    sql_bind_text(store, statement, 11, report_json);
     return sql_run(store, statement, err);
+}
+
+bool files_check_room(struct store *store, const char *owner, int64_t bytes_max, int64_t more_bytes,
+                      struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int64_t stored_bytes = 0;
+    bool row = false, ok;
+
+    if (bytes_max == 0)
+        return true;
+    if (!sql_start(store,
+                   "SELECT (SELECT coalesce(sum(size_bytes), 0) FROM files WHERE owner = ?1)"
+                   " + (SELECT coalesce(sum(size_bytes), 0) FROM reservations WHERE owner = ?1"
+                   " AND state != 'completed')",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, owner);
+    ok = sql_next(store, statement, &row, err);
+    if (ok && row)
+        stored_bytes = sqlite3_column_int64(statement, 0);
+    sql_end(statement);
+    if (ok && more_bytes > bytes_max - stored_bytes)
+        return error_set_word(err, ERR_LIMIT, "quota_exceeded", "bytes",
+                              "%" PRId64 " bytes are too many: of the %" PRId64
+                              " bytes this key may store, %" PRId64 " are taken",
+                              more_bytes, bytes_max, stored_bytes);
+    return ok;
+}
+
+bool files_insert_within(struct store *store, const struct file_record *file,
+                         const char *report_json, int64_t bytes_max, struct error *err)
+{
+    if (!sql_begin(store, err))
+        return false;
+    if (!files_check_room(store, file->owner, bytes_max, file->size_bytes, err) ||
+        !files_insert(store, file, report_json, err)) {
+        sql_rollback(store);
+        return false;
+    }
+    return sql_commit(store, err);
 }
 
 bool files_get(struct store *store, const char *id, struct file_record *ret_file, struct error *err)
@@ -81,16 +131,19 @@ bool files_get_report(struct store *store, const char *id, char **ret_json, stru
     return ok;
 }
 
-bool files_list(struct store *store, const char *purpose, const struct store_page *page,
-                struct file_record **ret_files, size_t *ret_count, bool *ret_has_more,
-                struct error *err)
+bool files_list(struct store *store, const struct files_filter *filter,
+                const struct store_page *page, struct file_record **ret_files, size_t *ret_count,
+                bool *ret_has_more, struct error *err)
 {
     static const char newest_first[] =
         "SELECT " COLUMNS " FROM files WHERE (created_unix_s, seq) < (?1, ?2)"
-        " AND (?3 IS NULL OR purpose = ?3) ORDER BY created_unix_s DESC, seq DESC";
+        " AND (?3 IS NULL OR purpose = ?3)"
+        " AND (?4 IS NULL OR instr(lower(filename), lower(?4)) > 0) ORDER BY created_unix_s DESC, "
+        "seq DESC";
     static const char oldest_first[] =
         "SELECT " COLUMNS " FROM files WHERE (created_unix_s, seq) > (?1, ?2)"
-        " AND (?3 IS NULL OR purpose = ?3) ORDER BY created_unix_s, seq";
+        " AND (?3 IS NULL OR purpose = ?3)"
+        " AND (?4 IS NULL OR instr(lower(filename), lower(?4)) > 0) ORDER BY created_unix_s, seq";
     struct sql_place place;
     sqlite3_stmt *statement = NULL;
     struct sql_rows rows;
@@ -101,7 +154,8 @@ bool files_list(struct store *store, const char *purpose, const struct store_pag
         return false;
     sql_bind_int(store, statement, 1, place.created_unix_s);
     sql_bind_int(store, statement, 2, place.seq);
-    sql_bind_text(store, statement, 3, purpose);
+    sql_bind_text(store, statement, 3, filter->purpose);
+    sql_bind_text(store, statement, 4, filter->search);
     if (!sql_read_rows(store, statement, &kind, page->limit, &rows, err))
         return false;
     *ret_files = rows.records;
@@ -119,7 +173,8 @@ static bool find_user(struct store *store, const char *id, char ret_job[STORE_ID
 
     ret_job[0] = '\0';
     if (!sql_start(store,
-                   "SELECT id FROM jobs WHERE (training_file = ?1 OR validation_file = ?1)"
+                   "SELECT id FROM jobs WHERE (training_file = ?1 OR validation_file = ?1"
+                   " OR instr(inputs_json, ?1) > 0)" /* ids are of one length */
                    " AND state IN ('validating_files', 'queued', 'running', 'paused') LIMIT 1",
                    &statement, err))
         return false;
@@ -158,4 +213,31 @@ bool files_delete(struct store *store, const char *id, struct error *err)
 fail:
     sql_rollback(store);
     return false;
+}
+
+bool files_sweep(struct store *store, char ret_id[STORE_ID_SIZE], bool *ret_found,
+                 struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool row = false, ok;
+
+    /* One statement is one transaction: no job can come between the question and the deletion. */
+    if (!sql_start(store,
+                   "DELETE FROM files WHERE seq = (SELECT seq FROM files AS old"
+                   " WHERE expires_unix_s > 0 AND expires_unix_s <= ?1 AND NOT EXISTS"
+                   " (SELECT 1 FROM jobs WHERE (training_file = old.id OR validation_file = old.id"
+                   " OR instr(inputs_json, old.id) > 0)"
+                   " AND state IN ('validating_files', 'queued', 'running', 'paused'))"
+                   " ORDER BY expires_unix_s LIMIT 1) RETURNING id",
+                   &statement, err))
+        return false;
+    sql_bind_int(store, statement, 1, clock_unix_s());
+    ok = sql_next(store, statement, &row, err);
+    *ret_found = ok && row;
+    if (*ret_found)
+        sql_copy_text(statement, 0, ret_id, STORE_ID_SIZE);
+    while (ok && row) /* to its end, which commits */
+        ok = sql_next(store, statement, &row, err);
+    sql_end(statement);
+    return ok;
 }

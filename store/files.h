@@ -19,19 +19,36 @@ struct file_record {
     int64_t size_bytes, created_unix_s;
     char sha256[65];
     int64_t line_count, example_count;
+    char owner[STORE_ID_SIZE]; /* a key's id; "" the operator */
+    int64_t expires_unix_s;    /* 0: never */
 };
 
 MUST_CHECK bool files_insert(struct store *store, const struct file_record *file,
                              const char *report_json, struct error *err);
+/* The same if what the owner has stored and reserved stays within bytes_max (0: no limit); else
+ * ERR_LIMIT with the word quota_exceeded. */
+MUST_CHECK bool files_insert_within(struct store *store, const struct file_record *file,
+                                    const char *report_json, int64_t bytes_max, struct error *err);
+/* That check alone, inside the caller's transaction. */
+MUST_CHECK bool files_check_room(struct store *store, const char *owner, int64_t bytes_max,
+                                 int64_t more_bytes, struct error *err);
 MUST_CHECK bool files_get(struct store *store, const char *id, struct file_record *ret_file,
                           struct error *err);
 /* The upload's report as JSON, for the caller to free(). */
 MUST_CHECK bool files_get_report(struct store *store, const char *id, char **ret_json,
                                  struct error *err);
-/* purpose NULL: all. *ret_files is an array for the caller to free(). */
-MUST_CHECK bool files_list(struct store *store, const char *purpose, const struct store_page *page,
-                           struct file_record **ret_files, size_t *ret_count, bool *ret_has_more,
-                           struct error *err);
+/* What a list is of; NULL: all. search is a part of the name, letters of ASCII in either case. */
+struct files_filter {
+    const char *purpose, *search;
+};
+/* *ret_files is an array for the caller to free(). */
+MUST_CHECK bool files_list(struct store *store, const struct files_filter *filter,
+                           const struct store_page *page, struct file_record **ret_files,
+                           size_t *ret_count, bool *ret_has_more, struct error *err);
 MUST_CHECK bool files_delete(struct store *store, const char *id, struct error *err);
+/* Removes one file that has expired and that no unfinished job needs; false in *ret_found: there is
+ * none. Its bytes are the caller's to remove. */
+MUST_CHECK bool files_sweep(struct store *store, char ret_id[STORE_ID_SIZE], bool *ret_found,
+                            struct error *err);
 
 #endif

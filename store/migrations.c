@@ -123,10 +123,16 @@ static const char version_2[] =
     " size_bytes INTEGER NOT NULL," /* announced */
     " created_unix_s INTEGER NOT NULL,"
     " expires_unix_s INTEGER NOT NULL,"
+    " lifetime_s INTEGER NOT NULL," /* of the file to be; 0: for ever */
     " state TEXT NOT NULL CHECK (state IN ('open', 'stored', 'completed')),"
     " sha256 TEXT NOT NULL DEFAULT ''," /* of the stored bytes */
+    " line_count INTEGER NOT NULL DEFAULT 0,"
+    " example_count INTEGER NOT NULL DEFAULT 0,"
     " file_id TEXT NOT NULL DEFAULT '',"
     " report_json TEXT);"
+    "CREATE INDEX reservations_by_expiry ON reservations (expires_unix_s);"
+    "CREATE INDEX reservations_by_owner ON reservations (owner, state);"
+    "CREATE INDEX files_by_owner ON files (owner);"
 
     "CREATE TABLE keys ("
     " seq INTEGER PRIMARY KEY AUTOINCREMENT,"

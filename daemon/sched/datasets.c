@@ -8,13 +8,17 @@
 #include "daemon/sched/jobfiles.h"
 #include "daemon/sched/report.h"
 #include "daemon/train/dataset.h"
-#include "store/files.h"
+#include "store/reservations.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define FILE_ID_DIGITS 24
+#define SWEEP_COUNT ((size_t)64) /* reservations in one transaction */
 
 struct upload {
     struct file_record file;
@@ -139,55 +143,175 @@ void upload_abort(struct upload *upload)
     free(upload);
 }
 
-static bool record(struct upload *upload, struct store *store, const struct dataset_report *report,
-                   struct error *err)
+/* The report as it is kept, for the caller to free(); NULL: it could not be made. */
+static char *print_report(const struct dataset_report *report, struct error *err)
 {
     struct json *object = report_json(report);
     char *text = NULL;
-    bool ok;
 
+    if (!json_print_text(object, &text, err))
+        text = NULL;
+    json_free(object);
+    return text;
+}
+
+/* Looks at the whole and puts it under its name: after this the bytes lie on disk, or are gone. */
+static bool seal(struct upload *upload, struct dataset_report *report, struct json **ret_lines,
+                 struct error *err)
+{
+    struct file_writer *writer = upload->writer;
+
+    if (!dataset_scan_finish(upload->scan, report, err))
+        return false;
+    if (!dataset_report_accept(report, true, DATA_RULES_STRICT, err)) {
+        (void)snprintf(err->param, sizeof(err->param), "file");
+        if (ret_lines)
+            *ret_lines = report_lines_json(report, upload->file.filename, true);
+        report_name_file(upload->file.filename, err);
+        return false;
+    }
+    upload->writer = NULL; /* ended by the commit in every case */
+    if (!file_writer_commit(writer, NULL, upload->file.sha256, err))
+        return false;
     upload->file.size_bytes = (int64_t)upload->size_bytes;
     upload->file.created_unix_s = clock_unix_s();
     upload->file.line_count = (int64_t)report->line_count;
     upload->file.example_count = (int64_t)report->example_count;
-    ok = json_print_text(object, &text, err) && files_insert(store, &upload->file, text, err);
-    free(text);
-    json_free(object);
-    return ok;
+    return true;
 }
 
-bool upload_finish(struct upload *upload, struct store *store, struct file_record *ret_file,
-                   struct json **ret_lines, struct error *err)
+bool upload_finish(struct upload *upload, struct store *store, const struct upload_terms *terms,
+                   struct file_record *ret_file, struct json **ret_lines, struct error *err)
 {
     struct dataset_report *report = calloc(1, sizeof(*report));
+    struct file_record *file = &upload->file;
+    char *text = NULL;
     bool ok = false;
 
     if (!report) {
         error_set(err, ERR_NO_MEMORY, "no memory for an upload's report");
         goto out;
     }
-    if (!dataset_scan_finish(upload->scan, report, err))
+    if (!seal(upload, report, ret_lines, err))
         goto out;
-    if (!dataset_report_accept(report, true, DATA_RULES_STRICT, err)) {
-        (void)snprintf(err->param, sizeof(err->param), "file");
-        if (ret_lines)
-            *ret_lines = report_lines_json(report, upload->file.filename, true);
-        report_name_file(upload->file.filename, err);
-        goto out;
-    }
-    struct file_writer *writer = upload->writer;
-
-    upload->writer = NULL; /* ended by the commit in every case */
-    if (!file_writer_commit(writer, NULL, upload->file.sha256, err))
-        goto out;
-    if (!record(upload, store, report, err)) {
+    (void)snprintf(file->owner, sizeof(file->owner), "%s", terms->owner);
+    if (terms->lifetime_s > 0)
+        file->expires_unix_s = file->created_unix_s + terms->lifetime_s;
+    text = print_report(report, err);
+    ok = text && files_insert_within(store, file, text, terms->bytes_max, err);
+    if (ok)
+        *ret_file = *file;
+    else
         jobfiles_remove(upload->path);
-        goto out;
-    }
-    *ret_file = upload->file;
-    ok = true;
 out:
     upload_abort(upload);
     free(report);
+    free(text);
     return ok;
+}
+
+static bool check_size(const struct upload *upload, const struct reservation_record *reservation,
+                       struct error *err)
+{
+    if ((int64_t)upload->size_bytes == reservation->size_bytes)
+        return true;
+    return error_set_word(err, ERR_INVALID, "invalid_upload", "",
+                          "%zu bytes came, %" PRId64 " were announced for '%s'", upload->size_bytes,
+                          reservation->size_bytes, reservation->id);
+}
+
+bool upload_finish_reserved(struct upload *upload, struct store *store, const char *reservation_id,
+                            struct reservation_record *ret_reservation, struct json **ret_lines,
+                            struct error *err)
+{
+    struct dataset_report *report = calloc(1, sizeof(*report));
+    struct reservation_record reservation;
+    char *text = NULL;
+    bool ok = false;
+
+    if (!report) {
+        error_set(err, ERR_NO_MEMORY, "no memory for an upload's report");
+        goto out;
+    }
+    if (!reservations_get(store, reservation_id, &reservation, err) ||
+        !check_size(upload, &reservation, err))
+        goto out;
+    (void)snprintf(upload->file.filename, sizeof(upload->file.filename), "%s",
+                   reservation.filename);
+    if (!seal(upload, report, ret_lines, err)) {
+        if (err && err->code == ERR_INVALID)
+            error_name(err, "invalid_upload");
+        goto out;
+    }
+    text = print_report(report, err);
+    ok = text && reservations_set_stored(store, reservation_id, &upload->file, text, err);
+    if (ok) {
+        *ret_reservation = reservation;
+        (void)snprintf(ret_reservation->state, sizeof(reservation.state), "stored");
+    } else {
+        jobfiles_remove(upload->path); /* another PUT's bytes have another name */
+    }
+out:
+    upload_abort(upload);
+    free(report);
+    free(text);
+    return ok;
+}
+
+/* ---- what is over ------------------------------------------------------------------------------- */
+
+bool datasets_remove_temporaries(const char *state_folder, struct error *err)
+{
+    static const char end[] = ".tmp"; /* as file.h names what is not whole yet */
+    char folder[LIMIT_PATH_BYTES], path[LIMIT_PATH_BYTES];
+    const struct dirent *entry;
+    DIR *uploads;
+
+    if (!file_join(folder, sizeof(folder), state_folder, "uploads", err))
+        return false;
+    uploads = opendir(folder);
+    if (!uploads)
+        return error_set(err, ERR_IO, "open '%s': %s", folder, strerrordesc_np(errno));
+    while ((entry = readdir(uploads)) != NULL) {
+        size_t size = strlen(entry->d_name);
+
+        if (size > strlen(end) && strcmp(entry->d_name + size - strlen(end), end) == 0 &&
+            file_join(path, sizeof(path), folder, entry->d_name, NULL))
+            jobfiles_remove(path);
+    }
+    (void)closedir(uploads); /* only read */
+    return true;
+}
+
+static void remove_bytes(const char *state_folder, const char *file_id)
+{
+    char path[LIMIT_PATH_BYTES];
+
+    if (dataset_path(path, sizeof(path), state_folder, file_id, NULL))
+        jobfiles_remove(path);
+}
+
+bool datasets_sweep(const char *state_folder, struct store *store, struct error *err)
+{
+    char(*ids)[STORE_ID_SIZE] = NULL;
+    char id[STORE_ID_SIZE];
+    size_t count = 0;
+    bool found = true;
+
+    do {
+        if (!reservations_sweep(store, SWEEP_COUNT, &ids, &count, err))
+            return false;
+        for (size_t i = 0; i < count; i++) {
+            if (ids[i][0])
+                remove_bytes(state_folder, ids[i]);
+        }
+        free(ids);
+    } while (count == SWEEP_COUNT);
+    while (found) {
+        if (!files_sweep(store, id, &found, err))
+            return false;
+        if (found)
+            remove_bytes(state_folder, id); /* the row first: it is what others see */
+    }
+    return true;
 }

@@ -15,10 +15,12 @@
 #include "daemon/base/error.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct dataset_report;
 struct file_record;
 struct json;
+struct reservation_record;
 struct store;
 struct upload;
 
@@ -26,12 +28,28 @@ MUST_CHECK bool upload_open(const char *state_folder, const char *filename, cons
                             struct upload **ret_upload, struct error *err);
 MUST_CHECK bool upload_append(struct upload *upload, const void *bytes, size_t size,
                               struct error *err);
+/* Whose the file is, and until when. */
+struct upload_terms {
+    const char *owner;  /* a key's id; "" the operator */
+    int64_t bytes_max;  /* what that one may store; 0: no limit */
+    int64_t lifetime_s; /* 0: for ever */
+};
 /* Whole on disk, checked, committed. Frees the upload in every case. On refusal *ret_lines (may be
  * NULL) gets the array of {file, line, column, field, rule, reason} for the answer, for the caller. */
 MUST_CHECK bool upload_finish(struct upload *upload, struct store *store,
-                              struct file_record *ret_file, struct json **ret_lines,
-                              struct error *err);
+                              const struct upload_terms *terms, struct file_record *ret_file,
+                              struct json **ret_lines, struct error *err);
+/* The same as the bytes of a reservation, which becomes a file when it is completed. */
+MUST_CHECK bool upload_finish_reserved(struct upload *upload, struct store *store,
+                                       const char *reservation_id,
+                                       struct reservation_record *ret_reservation,
+                                       struct json **ret_lines, struct error *err);
 void upload_abort(struct upload *upload); /* leaves nothing; NULL is fine */
+
+/* Before the first upload: removes what a killed daemon had not finished to write. */
+MUST_CHECK bool datasets_remove_temporaries(const char *state_folder, struct error *err);
+/* Removes files and reservations that are over, rows and bytes. */
+MUST_CHECK bool datasets_sweep(const char *state_folder, struct store *store, struct error *err);
 
 /* {file, line, column, field, rule, reason} of a report's findings, for a job's error and an answer.
  * file is the name it was uploaded under. */

@@ -119,7 +119,8 @@ const char *bench_upload(struct bench *bench, const char *text, size_t size)
         upload_abort(upload);
         fail_msg("%s", err.message);
     }
-    if (!upload_finish(upload, bench->store, &file, NULL, &err))
+    if (!upload_finish(upload, bench->store, &(struct upload_terms){.owner = ""}, &file, NULL,
+                       &err))
         fail_msg("%s", err.message);
     return file.id;
 }

@@ -81,8 +81,8 @@ static void a_file_comes_back_byte_for_byte_in_either_order_of_parts(void **stat
     static const char *const bodies[] = {
         PURPOSE_PART FILE_HEAD("a.jsonl") LINE "\n" LINE "\r\n\r\n\r\n\r\n--bnd--\r\n",
         FILE_HEAD("a.jsonl") LINE "\n" LINE "\r\n\r\n\r\n\r\n" PURPOSE_PART "--bnd--\r\n",
-        "--bnd\r\nContent-Disposition: form-data; name=\"expires_after[anchor]\"\r\n\r\n"
-        "created_at\r\n" PURPOSE_PART FILE_HEAD("a.jsonl") LINE "\n" LINE "\r\n\r\n\r\n\r\n--bnd--",
+        "--bnd\r\nContent-Disposition: form-data; name=\"another[part]\"\r\n\r\n"
+        "ignored\r\n" PURPOSE_PART FILE_HEAD("a.jsonl") LINE "\n" LINE "\r\n\r\n\r\n\r\n--bnd--",
     };
 
     for (size_t i = 0; i < COUNT_OF(bodies); i++) {
@@ -294,27 +294,50 @@ static void a_deleted_file_is_gone_from_list_and_disk(void **state)
     web_release(&answer);
 }
 
-static void a_reservation_is_refused_and_one_too_large_as_such(void **state)
+#define EXPIRY_PART(name, value)                                                                   \
+    "--bnd\r\nContent-Disposition: form-data; name=\"expires_after[" name "]\"\r\n\r\n" value "\r" \
+                                                                                              "\n"
+
+static void a_file_may_be_kept_for_a_time_alone(void **state)
 {
     (void)state;
     static const struct {
-        const char *body;
+        const char *parts;
         int status;
-    } cases[] = {{"{\"name\":\"a.jsonl\",\"bytes\":99999999999999}", 413},
-                 {"{\"name\":\"a.jsonl\",\"bytes\":10}", 400},
-                 {"{\"name\":\"a.jsonl\",\"bytes\":-1}", 400}};
+        const char *param;
+    } cases[] = {
+        {EXPIRY_PART("anchor", "created_at") EXPIRY_PART("seconds", "3600"), 200, ""},
+        {EXPIRY_PART("seconds", "2592000") EXPIRY_PART("anchor", "created_at"), 200, ""},
+        {EXPIRY_PART("anchor", "created_at") EXPIRY_PART("seconds", "3599"), 400, "seconds"},
+        {EXPIRY_PART("anchor", "created_at") EXPIRY_PART("seconds", "2592001"), 400, "seconds"},
+        {EXPIRY_PART("anchor", "created_at") EXPIRY_PART("seconds", "1e5"), 400, "seconds"},
+        {EXPIRY_PART("anchor", "created_at") EXPIRY_PART("seconds", ""), 400, "seconds"},
+        {EXPIRY_PART("anchor", "created_at"), 400, "seconds"},
+        {EXPIRY_PART("anchor", "last_used") EXPIRY_PART("seconds", "3600"), 400, "anchor"},
+        {EXPIRY_PART("seconds", "3600"), 400, "anchor"},
+        {EXPIRY_PART("seconds", "3600") EXPIRY_PART("seconds", "3600"), 400, "seconds"},
+    };
 
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct web_answer answer;
+        char body[2000], wanted[80];
+        int64_t created, expires;
 
-        web_ask(d.port, &answer,
-                "POST /v1/files HTTP/1.1\r\n" HOST "Content-Type: application/json\r\n"
-                "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
-                strlen(cases[i].body), cases[i].body);
-        if (answer.status != cases[i].status)
-            fail_msg("%s: %d %s", cases[i].body, answer.status, answer.body);
+        snprintf(body, sizeof(body), "%s" PURPOSE_PART FILE_HEAD("a") LINE "\r\n--bnd--",
+                 cases[i].parts);
+        upload(body, &answer);
+        snprintf(wanted, sizeof(wanted), "\"param\":\"expires_after[%s]\"", cases[i].param);
+        if (answer.status != cases[i].status ||
+            (answer.status != 200 && !strstr(answer.body, wanted)))
+            fail_msg("%zu: %d %s", i, answer.status, answer.body);
+        if (answer.status == 200) {
+            created = strtoll(strstr(answer.body, "\"created_at\":") + 13, NULL, 10);
+            expires = strtoll(strstr(answer.body, "\"expires_at\":") + 13, NULL, 10);
+            assert_int_equal(expires - created, i == 0 ? 3600 : 2592000);
+        }
         web_release(&answer);
     }
+    assert_int_equal(api_daemon_count_uploads(&d), 2);
 }
 
 int main(void)
@@ -329,7 +352,7 @@ int main(void)
         PLAIN(an_upload_that_is_broken_off_leaves_nothing),
         PLAIN(a_list_is_walked_to_its_end_by_its_cursor),
         PLAIN(a_deleted_file_is_gone_from_list_and_disk),
-        PLAIN(a_reservation_is_refused_and_one_too_large_as_such),
+        PLAIN(a_file_may_be_kept_for_a_time_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,7 +67,8 @@ static bool upload(struct fixture *fixture, const char *name, const void *bytes,
             return false;
         }
     }
-    return upload_finish(open_upload, fixture->store, ret_file, ret_lines, err);
+    return upload_finish(open_upload, fixture->store, &(struct upload_terms){.owner = ""}, ret_file,
+                         ret_lines, err);
 }
 
 static const char good[] = "{\"query\":\"a\",\"tools\":[],\"answers\":[]}\r\n"
@@ -141,7 +142,8 @@ static void what_no_rules_accept_is_refused_with_its_lines_and_leaves_nothing(vo
         assert_non_null(json_text(json_member(json_at(lines, 0), "reason")));
         json_free(lines);
         assert_int_equal(file_count(scratch_path(fixture->folder, "uploads")), 0);
-        assert_true(files_list(fixture->store, NULL, &page, &files, &count, &more, &err));
+        assert_true(files_list(fixture->store, &(struct files_filter){0}, &page, &files, &count,
+                               &more, &err));
         assert_int_equal(count, 0);
         free(files);
     }

@@ -381,7 +381,8 @@ static void a_walk_by_pages_is_the_whole_list_while_rows_are_added(void **state)
         size_t count = 0;
 
         page.after = after;
-        CHECK(files_list(fixture->store, "fine-tune", &page, &files, &count, &more, &fault));
+        CHECK(files_list(fixture->store, &(struct files_filter){"fine-tune", NULL}, &page, &files,
+                         &count, &more, &fault));
         assert_true(count > 0);
         for (size_t i = 0; i < count; i++) {
             char wanted[32];
@@ -433,10 +434,12 @@ static void lists_filter_turn_round_and_refuse_an_unknown_cursor(void **state)
     free(jobs);
     page.after = "";
     CHECK(files_insert(fixture->store, &file, NULL, &fault));
-    CHECK(files_list(fixture->store, "fine-tune", &page, &files, &count, &more, &fault));
+    CHECK(files_list(fixture->store, &(struct files_filter){"fine-tune", NULL}, &page, &files,
+                     &count, &more, &fault));
     assert_int_equal(count, 0);
     free(files);
-    CHECK(files_list(fixture->store, NULL, &page, &files, &count, &more, &fault));
+    CHECK(files_list(fixture->store, &(struct files_filter){0}, &page, &files, &count, &more,
+                     &fault));
     assert_int_equal(count, 1);
     free(files);
 }

@@ -1,0 +1,32 @@
+/*
+ * housekeeping: what has to be put away now and then.
+ *
+ * Purpose    Every few seconds a thread of the pool removes files and reserved uploads that are over.
+ * Ownership  Embedded by the server; services and pool are borrowed.
+ * Threads    housekeeping_tick from one thread; the work is the pool's.
+ * Failure    Logged, and tried again at the next turn.
+ */
+#ifndef NEEDLED_API_HOUSEKEEPING_H
+#define NEEDLED_API_HOUSEKEEPING_H
+
+#include "api/pool.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+struct services;
+
+struct housekeeping {
+    struct pool_task task; /* first: the pool's view */
+    struct pool *pool;
+    const struct services *services;
+    /* Set by tick, cleared (release) by the work as its last thing: the task is the pool's meanwhile. */
+    _Atomic bool busy;
+    int64_t next_ns;
+};
+
+void housekeeping_init(struct housekeeping *housekeeping, struct pool *pool,
+                       const struct services *services);
+void housekeeping_tick(struct housekeeping *housekeeping, int64_t now_ns);
+
+#endif
