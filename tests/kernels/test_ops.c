@@ -1,7 +1,8 @@
 /*
- * Proves that the host side of kernels/cuda and the kernels of kernels/gpu give what ref gives, on every shape of the op table, with
- * threads and blocks in any order and streams deferred, in place where the op allows it; that their
- * bits do not depend on that order; and that no build of the stand-in finds a fault in them.
+ * Proves that the host side of kernels/cuda and the kernels of kernels/gpu give what ref gives, on
+ * every shape of the op table, with threads and blocks in any order and streams deferred, in place
+ * where the op allows it; that their bits do not depend on that order; and that no build of the
+ * stand-in finds a fault in them.
  *
  *   ONLY=heads test_ops    the cases whose names begin so
  */
@@ -9,12 +10,7 @@
 #include "tests/kernels/standin/standin.h"
 #include "tests/support/op_cases.h"
 
-#include <math.h>
-
-/* As test_kernels_ops: inputs are of size 1. */
-#define FLOOR 0.1
-
-static size_t compared_count;
+static size_t case_count;
 
 plugin_entry needled_plugin; /* linked in, where the program loads it */
 
@@ -43,19 +39,35 @@ static void run_both_ways(struct op_run *run)
         op_run_backward(run);
 }
 
-static void compare_arrays(const struct op_run *run, const struct op_run *other, double tolerance)
+static void compare_with_oracle(const struct op_run *run, const struct op_run *oracle)
+{
+    char reason[200];
+
+    if (!op_agrees(run, oracle, reason, sizeof(reason)))
+        fail_msg("%s", reason);
+}
+
+static void compare_bits(const struct op_run *run, const struct op_run *other)
 {
     for (size_t i = 0; i < run->array_count; i++) {
         const struct op_array *a = &run->arrays[i], *b = &other->arrays[i];
+        const size_t size_bytes = a->count * (a->bytes ? 1 : sizeof(float));
 
-        if (!a->written || (a->gradient_of && !run->op->backward))
-            continue;
-        const double error = normalised_squared_error(a->result, b->result, a->count, FLOOR);
-        if (!(error <= tolerance))
-            fail_msg("%s, %s, %s: normalised squared error %.3g, allowed %.3g", run->op->name,
-                     run->size->name, a->name, error, tolerance);
-        compared_count++;
+        if (a->written && memcmp(a->result, b->result, size_bytes) != 0)
+            fail_msg("%s, size %s, %s: other bits in another order", run->op->name, run->size->name,
+                     a->name);
     }
+}
+
+/* A case on ref: numbers and results that the device's runs are made from and compared with. */
+static void run_oracle(struct op_run *oracle, const struct op_case *op, const struct op_size *size)
+{
+    static struct backend *ref;
+
+    if (!ref)
+        ref = backend_for_test(BACKEND_REF); /* until the end of the program */
+    op_run_init(oracle, ref, op, size);
+    run_both_ways(oracle);
 }
 
 static void compare_with_ref(struct backend *be, const struct op_case *op,
@@ -65,18 +77,36 @@ static void compare_with_ref(struct backend *be, const struct op_case *op,
 
     if (!is_asked_for(op))
         return;
-    struct backend *ref = backend_for_test(BACKEND_REF);
-    op_run_init(&run, be, op, size);
-    op_run_init(&oracle, ref, op, size);
+    run_oracle(&oracle, op, size);
+    op_run_init_as(&run, be, &oracle);
     run_both_ways(&run);
-    run_both_ways(&oracle);
-    compare_arrays(&run, &oracle, op->tolerance);
+    compare_with_oracle(&run, &oracle);
     op_run_release(&run);
     op_run_release(&oracle);
-    backend_close(ref);
+    case_count++;
 }
 
-/* The options of each round: forward, reverse, and seeds, every other one deferred. */
+static void close_clean(struct backend *be)
+{
+    assert_int_equal(backend_allocated_bytes(be), 0);
+    backend_close(be);
+    assert_int_equal(standin_allocation_count(), 0);
+    assert_int_equal(standin_report_count(), 0);
+}
+
+/*
+ * What orders and sizes a build has to see. The fast one sees all. What the others look for they find
+ * in any order, since each access is looked at, not what came of it; and their size "large" is
+ * shorter: past every border that is drawn at 64 or less. What lies past the wider ones (256 threads,
+ * 128 vectors) they see in the tests of one op below.
+ */
+static bool is_fast(void)
+{
+    return strcmp(standin_build(), "fast") == 0;
+}
+
+#define ROUNDS 4 /* forward, reverse, two seeds; every other one deferred */
+
 static struct standin_options round_options(int round)
 {
     struct standin_options options = standin_defaults;
@@ -87,57 +117,54 @@ static struct standin_options round_options(int round)
     return options;
 }
 
-#define ROUNDS 4
-
-static void close_clean(struct backend *be)
+static bool is_seen(int round, const struct op_size *size)
 {
-    assert_int_equal(backend_allocated_bytes(be), 0);
-    backend_close(be);
-    assert_int_equal(standin_allocation_count(), 0);
-    assert_int_equal(standin_report_count(), 0);
+    return is_fast() || round == 0 || (round < 3 && size->N <= 33);
 }
 
-static void kernels_agree_with_ref_in_any_order(void **state)
+static void compare_in_any_order(struct backend *be, const struct op_case *op,
+                                 const struct op_size *size)
 {
-    (void)state;
-    for (int round = 0; round < ROUNDS; round++) {
-        const struct standin_options options = round_options(round);
-
-        standin_set(&options);
-        struct backend *be = open_device(0);
-        each_op_case(be, op_size_count, compare_with_ref);
-        close_clean(be);
-    }
-    assert_true(getenv("ONLY") || compared_count >= 7 * ROUNDS * 10);
-}
-
-static void compare_bits(struct backend *be, const struct op_case *op, const struct op_size *size)
-{
-    struct op_run first, second;
+    struct op_run oracle, first, other;
+    struct op_size shorter = *size;
 
     if (!is_asked_for(op))
         return;
+    if (!is_fast() && size->N > 100) {
+        shorter.N = 90;
+        shorter.C = 70;
+        shorter.vocab = 140;
+    }
+    run_oracle(&oracle, op, &shorter);
     for (int round = 0; round < ROUNDS; round++) {
         const struct standin_options options = round_options(round);
-        struct op_run *run = round == 0 ? &first : &second;
+        struct op_run *run = round == 0 ? &first : &other;
 
+        if (!is_seen(round, size))
+            continue;
         standin_set(&options);
-        op_run_init(run, be, op, size);
+        op_run_init_as(run, be, &oracle);
         run_both_ways(run);
-        if (round > 0) {
-            compare_arrays(&second, &first, 0);
-            op_run_release(&second);
+        if (round == 0) {
+            compare_with_oracle(run, &oracle);
+        } else {
+            compare_bits(run, &first);
+            op_run_release(run);
         }
     }
     op_run_release(&first);
+    op_run_release(&oracle);
+    case_count++;
 }
 
-static void bits_do_not_depend_on_the_order(void **state)
+static void kernels_agree_with_ref_and_give_the_same_bits_in_any_order(void **state)
 {
     (void)state;
+    standin_set(&standin_defaults);
     struct backend *be = open_device(0);
-    each_op_case(be, op_size_count, compare_bits);
+    each_op_case(be, op_size_count, compare_in_any_order);
     close_clean(be);
+    assert_true(getenv("ONLY") || case_count >= 50 * op_size_count);
 }
 
 static void compare_in_place(struct backend *be, const struct op_case *op,
@@ -149,7 +176,7 @@ static void compare_in_place(struct backend *be, const struct op_case *op,
         if (!is_asked_for(op))
             return;
         op_run_init(&apart, be, op, size);
-        op_run_init(&together, be, op, size);
+        op_run_init_as(&together, be, &apart);
         run_both_ways(&apart);
         struct op_array *output = op_array(&together, op->in_place[pair][0]);
         struct op_array *input = op_array(&together, op->in_place[pair][1]);
@@ -175,7 +202,7 @@ static void outputs_may_stand_where_inputs_stood(void **state)
     (void)state;
     standin_set(&standin_defaults);
     struct backend *be = open_device(0);
-    each_op_case(be, op_size_count, compare_in_place);
+    each_op_case(be, op_size_count - 1, compare_in_place); /* "large" tells nothing new */
     close_clean(be);
 }
 
@@ -321,8 +348,7 @@ static void a_device_that_breaks_says_so_and_gives_its_memory_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kernels_agree_with_ref_in_any_order),
-        cmocka_unit_test(bits_do_not_depend_on_the_order),
+        cmocka_unit_test(kernels_agree_with_ref_and_give_the_same_bits_in_any_order),
         cmocka_unit_test(outputs_may_stand_where_inputs_stood),
         cmocka_unit_test(long_sums_take_several_groups),
         cmocka_unit_test(wide_shapes_take_several_tiles),

@@ -21,6 +21,11 @@ void op_run_init(struct op_run *run, struct backend *be, const struct op_case *o
     must(run, op_init(run, be, op, size, HOST_BYTES_MAX));
 }
 
+void op_run_init_as(struct op_run *run, struct backend *be, const struct op_run *other)
+{
+    must(run, op_init_as(run, be, other));
+}
+
 void op_run_release(struct op_run *run)
 {
     op_release(run);

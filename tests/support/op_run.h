@@ -14,6 +14,8 @@
 
 void op_run_init(struct op_run *run, struct backend *be, const struct op_case *op,
                  const struct op_size *size);
+/* The same on another backend, with the numbers of a run that was made. */
+void op_run_init_as(struct op_run *run, struct backend *be, const struct op_run *other);
 void op_run_release(struct op_run *run);
 void op_run_forward(struct op_run *run);  /* starts, uploads, runs, downloads */
 void op_run_backward(struct op_run *run); /* after forward */

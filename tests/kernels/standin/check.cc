@@ -21,12 +21,6 @@ static size_t shared_size(void)
     return (size_t)(__stop_standin_shared - __start_standin_shared);
 }
 
-static void fill_shared(void)
-{
-    if (shared_size() > 0)
-        memset(__start_standin_shared, 0xff, shared_size());
-}
-
 /* ---- host memory in flight ------------------------------------------------------------------- */
 
 #if defined(STANDIN_RACE) || defined(__SANITIZE_ADDRESS__)
@@ -70,10 +64,15 @@ void check_host_settled(const void *memory)
 
 void check_block_begins(void)
 {
-    fill_shared();
+    if (shared_size() > 0)
+        memset(__start_standin_shared, 0xff, shared_size());
 }
 
 #else
+
+/* Each load and store comes through here: what its call says of it is known where this is inlined. */
+#define INLINED static inline __attribute__((always_inline))
+#define SELDOM static __attribute__((noinline, cold))
 
 #define SHARED_BYTES_MAX (32 << 10) /* what every card has */
 #define SHARED_CELLS_MAX ((256 << 10) / 4)
@@ -104,6 +103,7 @@ struct shadow {
 
 static struct shadow device_shadow = {NULL, 0, NULL, NULL, "device", true};
 static struct shadow shared_shadow = {NULL, 0, NULL, NULL, "shared", false};
+static size_t shared_first = SIZE_MAX, shared_past; /* the cells between were written */
 
 /* The interval ascends over the whole run: a block's intervals are those from its first. */
 static uint32_t interval = 1, launch_first_interval, block_first_interval;
@@ -119,18 +119,18 @@ struct access {
     int thread, warp;
 };
 
-static struct mark mark_of(const struct access *access, unsigned bytes)
+INLINED struct mark mark_of(const struct access *access, unsigned bytes)
 {
     return {interval, warp_intervals[access->warp], (unsigned)access->thread, bytes};
 }
 
-static int warp_of(unsigned who)
+INLINED int warp_of(unsigned who)
 {
     return who < SOME_OF_WARP ? (int)who / 32 : who == MANY ? -1 : (int)who - SOME_OF_WARP;
 }
 
-static bool conflicts(const struct shadow *shadow, const struct mark *mark,
-                      const struct access *access, unsigned bytes)
+INLINED bool conflicts(const struct shadow *shadow, const struct mark *mark,
+                       const struct access *access, unsigned bytes)
 {
     if (!(mark->bytes & bytes))
         return false;
@@ -144,7 +144,7 @@ static bool conflicts(const struct shadow *shadow, const struct mark *mark,
            mark->interval < block_first_interval;
 }
 
-static void report_race(const struct shadow *shadow, const struct mark *mark,
+SELDOM void report_race(const struct shadow *shadow, const struct mark *mark,
                         const struct access *access, const char *earlier)
 {
     const bool same_block = mark->interval == interval;
@@ -155,8 +155,8 @@ static void report_race(const struct shadow *shadow, const struct mark *mark,
 }
 
 /* Merges a read into what is known of the readers of this interval. */
-static struct mark merged_read(const struct mark *known, const struct access *access,
-                               unsigned bytes)
+INLINED struct mark merged_read(const struct mark *known, const struct access *access,
+                                unsigned bytes)
 {
     struct mark mark = mark_of(access, bytes);
 
@@ -172,8 +172,8 @@ static struct mark merged_read(const struct mark *known, const struct access *ac
     return mark;
 }
 
-static void touch_cell(struct shadow *shadow, size_t index, unsigned bytes,
-                       const struct access *access)
+INLINED void touch_cell(struct shadow *shadow, size_t index, unsigned bytes,
+                        const struct access *access)
 {
     struct cell *cell = &shadow->cells[index];
 
@@ -194,9 +194,13 @@ static void touch_cell(struct shadow *shadow, size_t index, unsigned bytes,
     shadow->written[index] |= (unsigned char)bytes;
 }
 
-static void touch(struct shadow *shadow, const unsigned char *address, size_t size_bytes,
-                  const struct access *access)
+INLINED void touch(struct shadow *shadow, const unsigned char *address, size_t size_bytes,
+                   const struct access *access)
 {
+    if (size_bytes == 4 && (uintptr_t)address % 4 == 0) { /* nearly all */
+        touch_cell(shadow, (size_t)(address - shadow->begin) / 4, 15, access);
+        return;
+    }
     while (size_bytes > 0) {
         const size_t offset = (size_t)(address - shadow->begin), in_cell = offset % 4;
         const size_t here = size_bytes < 4 - in_cell ? size_bytes : 4 - in_cell;
@@ -213,15 +217,18 @@ extern "C" const unsigned char __ehdr_start[] __attribute__((visibility("hidden"
 extern "C" const unsigned char _end[] __attribute__((visibility("hidden")));
 extern "C" const unsigned char data_start[] __attribute__((weak)); /* programs have it */
 
-static bool within(const unsigned char *address, const void *begin, size_t size_bytes)
-{
-    const uintptr_t a = (uintptr_t)address, b = (uintptr_t)begin;
+/* Buffers that this launch met, by the page of an access; none comes or goes while it runs. */
+#define MET_COUNT 256
+static struct allocation met[MET_COUNT];
 
-    return a >= b && a - b < size_bytes;
+INLINED bool within(const unsigned char *address, const void *begin, size_t size_bytes)
+{
+    return (uintptr_t)address - (uintptr_t)begin < size_bytes;
 }
 
-static void touch_device(const unsigned char *address, size_t size_bytes,
-                         const struct access *access)
+/* Whether the access goes to one buffer of this device, which is then kept; reports it if not. */
+SELDOM bool meet(struct allocation *place, const unsigned char *address, size_t size_bytes,
+                 const struct access *access)
 {
     const struct allocation *near = memory_find(address);
     const char *verb = access->writes ? "write" : "read";
@@ -232,34 +239,64 @@ static void touch_device(const unsigned char *address, size_t size_bytes,
                "of the nearest buffer, which has %zu",
                verb, size_bytes, near ? address - near->start : (ptrdiff_t)0,
                near ? near->size_bytes : 0);
-        return;
+        return false;
     }
     if (near->device != memory_current_device()) {
         report(access->code, "%s of memory of device %d by a kernel on device %d", verb,
                near->device, memory_current_device());
-        return;
+        return false;
     }
-    touch(&device_shadow, address, size_bytes, access);
+    *place = *near;
+    return true;
 }
 
-static void check_kernel_access(const unsigned char *address, size_t size_bytes, bool writes,
-                                const void *code)
+INLINED void touch_device(const unsigned char *address, size_t size_bytes,
+                          const struct access *access)
 {
-    const int thread = group_thread();
-    const struct access access = {code, writes, thread, thread / 32};
+    struct allocation *place = &met[(uintptr_t)address / 4096 % MET_COUNT];
 
-    if (fiber_holds(address) || within(address, arguments_begin, arguments_bytes))
+    if ((within(address, place->start, place->size_bytes) &&
+         size_bytes <= place->size_bytes - (size_t)(address - place->start)) ||
+        meet(place, address, size_bytes, access))
+        touch(&device_shadow, address, size_bytes, access);
+}
+
+INLINED void touch_shared(const unsigned char *address, size_t size_bytes,
+                          const struct access *access)
+{
+    const size_t offset = (size_t)(address - shared_shadow.begin);
+
+    if (access->writes && offset / 4 < shared_first)
+        shared_first = offset / 4;
+    if (access->writes && (offset + size_bytes + 3) / 4 > shared_past)
+        shared_past = (offset + size_bytes + 3) / 4;
+    touch(&shared_shadow, address, size_bytes, access);
+}
+
+SELDOM void check_host_memory(const unsigned char *address, bool writes, const void *code)
+{
+    if (within(address, arguments_begin, arguments_bytes))
         return;
-    if (memory_is_device(address))
-        touch_device(address, size_bytes, &access);
-    else if (within(address, __start_standin_shared, shared_size()))
-        touch(&shared_shadow, address, size_bytes, &access);
-    else if (within(address, __ehdr_start, (size_t)(_end - __ehdr_start))) {
+    if (within(address, __ehdr_start, (size_t)(_end - __ehdr_start))) {
         if (writes || (data_start && address >= data_start))
             report(code, "kernel %s a variable of the host", writes ? "writes" : "reads");
     } else
         report(code, "kernel %s host memory at %p", writes ? "writes" : "reads",
                static_cast<const void *>(address));
+}
+
+INLINED void check_kernel_access(const unsigned char *address, size_t size_bytes, bool writes,
+                                 const void *code)
+{
+    const int thread = group_thread_number;
+    const struct access access = {code, writes, thread, thread / 32};
+
+    if (within(address, shared_shadow.begin, shared_shadow.size_bytes))
+        touch_shared(address, size_bytes, &access);
+    else if (within(address, device_shadow.begin, device_shadow.size_bytes))
+        touch_device(address, size_bytes, &access);
+    else if (!fiber_holds(address))
+        check_host_memory(address, writes, code);
 }
 
 static void check_host_access(const unsigned char *address, size_t size_bytes, bool writes,
@@ -277,7 +314,7 @@ static void check_host_access(const unsigned char *address, size_t size_bytes, b
                    writes ? "writes" : "reads", pending[i].will_be_written ? "written" : "read");
 }
 
-static void check_access(const void *address, size_t size_bytes, bool writes, const void *code)
+INLINED void check_access(const void *address, size_t size_bytes, bool writes, const void *code)
 {
     const unsigned char *bytes = static_cast<const unsigned char *>(address);
 
@@ -294,6 +331,7 @@ void check_launch_begins(const void *arguments, size_t arguments_size)
     arguments_begin = static_cast<const unsigned char *>(arguments);
     arguments_bytes = arguments_size;
     launch_first_interval = ++interval;
+    memset(met, 0, sizeof met);
 }
 
 void check_launch_ended(void)
@@ -313,6 +351,8 @@ static void open_shared_shadow(void)
     shared_shadow.written = static_cast<unsigned char *>(calloc(SHARED_CELLS_MAX + 1, 1));
     if (!shared_shadow.cells || !shared_shadow.written)
         abort();
+    shared_first = 0; /* all is to be filled */
+    shared_past = shared_size() / 4;
 }
 
 void check_block_begins(void)
@@ -321,16 +361,22 @@ void check_block_begins(void)
         open_shared_shadow();
     block_first_interval = ++interval;
     memset(warp_intervals, 0, sizeof warp_intervals);
-    memset(shared_shadow.written, 0, shared_shadow.size_bytes / 4 + 1);
-    fill_shared();
+    if (shared_first >= shared_past)
+        return;
+    memset(shared_shadow.written + shared_first, 0, shared_past - shared_first);
+    memset(__start_standin_shared + 4 * shared_first, 0xff, 4 * (shared_past - shared_first));
+    shared_first = SIZE_MAX;
+    shared_past = 0;
 }
 
 void check_block_ended(void)
 {
     size_t used_bytes = 0;
 
-    for (size_t i = 0; i < shared_shadow.size_bytes / 4; i++)
-        used_bytes += (size_t)__builtin_popcount(shared_shadow.written[i]);
+    for (size_t i = shared_first; i < shared_past; i++)
+        used_bytes += shared_shadow.written[i] == 15
+                          ? 4u
+                          : (unsigned)__builtin_popcount(shared_shadow.written[i]);
     if (used_bytes > SHARED_BYTES_MAX)
         report(NULL, "%zu bytes of shared memory, more than the %d every card has", used_bytes,
                SHARED_BYTES_MAX);

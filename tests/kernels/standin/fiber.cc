@@ -1,7 +1,5 @@
 #include "tests/kernels/standin/fiber.h"
 
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -9,16 +7,14 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-#define STACK_SIZE ((size_t)256 << 10)
-#define STACKS_MAX 1032 /* the largest block, and those just given back */
 #define PAGE 4096
 /* Frames at equal offsets would share cache sets: this halves the time of a block. */
 #define STAGGER 320
 #define STAGGERS 128
 
-static char *region;
-static int taken_from_region;
-static char *free_stacks[STACKS_MAX];
+char *fiber_stacks;
+static int taken_count;
+static char *free_stacks[FIBER_STACKS_MAX];
 static int free_count;
 static char *ended_stack; /* given back by whom still stands on it: free after the switch */
 
@@ -125,7 +121,7 @@ static void announce(const struct fiber *from, const struct fiber *to, bool ends
 {
     left_system_stack = from->stack == NULL;
     __sanitizer_start_switch_fiber(ends ? NULL : fake, to->stack ? to->stack : system_stack,
-                                   to->stack ? STACK_SIZE : system_stack_size);
+                                   to->stack ? FIBER_STACK_SIZE : system_stack_size);
 }
 
 static void arrive(void *fake)
@@ -162,28 +158,20 @@ static char *take_stack(void)
 {
     if (free_count > 0)
         return free_stacks[--free_count];
-    if (!region) {
-        void *memory = mmap(NULL, STACKS_MAX * STACK_SIZE, PROT_READ | PROT_WRITE,
+    if (!fiber_stacks) {
+        void *memory = mmap(NULL, FIBER_STACKS_MAX * FIBER_STACK_SIZE, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
         if (memory == MAP_FAILED)
             abort();
-        region = static_cast<char *>(memory);
+        fiber_stacks = static_cast<char *>(memory);
     }
-    if (taken_from_region == STACKS_MAX)
+    if (taken_count == FIBER_STACKS_MAX)
         abort();
-    char *stack = region + STACK_SIZE * (size_t)taken_from_region++;
+    char *stack = fiber_stacks + FIBER_STACK_SIZE * (size_t)taken_count++;
     if (mprotect(stack, PAGE, PROT_NONE) != 0)
         abort();
     return stack;
-}
-
-bool fiber_holds(const void *address)
-{
-    const uintptr_t a = reinterpret_cast<uintptr_t>(address);
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(region);
-
-    return region && a >= begin && a < begin + STACKS_MAX * STACK_SIZE;
 }
 
 /* ---- fibers ---------------------------------------------------------------------------------- */
@@ -202,9 +190,9 @@ void fiber_start(struct fiber *fiber, void (*body)(void))
 {
     first_body = body;
     fiber->stack = take_stack();
-    const size_t number = (size_t)(fiber->stack - region) / STACK_SIZE;
+    const size_t number = (size_t)(fiber->stack - fiber_stacks) / FIBER_STACK_SIZE;
     fiber->stack_pointer =
-        first_frame(fiber->stack + STACK_SIZE - number % STAGGERS * STAGGER, first_words);
+        first_frame(fiber->stack + FIBER_STACK_SIZE - number % STAGGERS * STAGGER, first_words);
 }
 
 void fiber_switch(struct fiber *from, struct fiber *to)

@@ -9,6 +9,12 @@
 #ifndef NEEDLED_STANDIN_FIBER_H
 #define NEEDLED_STANDIN_FIBER_H
 
+#include <stddef.h>
+#include <stdint.h>
+
+#define FIBER_STACK_SIZE ((size_t)256 << 10)
+#define FIBER_STACKS_MAX 1032 /* the largest block, and those just given back */
+
 struct fiber {
     void *stack_pointer; /* while it does not run */
     char *stack;         /* lowest address; NULL: the system's own stack */
@@ -19,7 +25,16 @@ void fiber_start(struct fiber *fiber, void (*body)(void));
 void fiber_switch(struct fiber *from, struct fiber *to);
 /* Like fiber_switch, for the last time. */
 [[noreturn]] void fiber_end(struct fiber *self, struct fiber *to);
+
+/* Where all stacks are; NULL before the first. */
+extern char *fiber_stacks;
+
 /* Whether the address is on a fiber's stack. */
-bool fiber_holds(const void *address);
+static inline bool fiber_holds(const void *address)
+{
+    const uintptr_t a = (uintptr_t)address, begin = (uintptr_t)fiber_stacks;
+
+    return fiber_stacks && a - begin < FIBER_STACKS_MAX * FIBER_STACK_SIZE;
+}
 
 #endif

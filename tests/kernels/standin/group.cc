@@ -49,6 +49,7 @@ static uint64_t random_state;
 
 /* The thread this thread of the system runs; NULL: host code. */
 static thread_local struct thread *current;
+__thread int group_thread_number = -1; /* current's */
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
@@ -107,9 +108,11 @@ static struct fiber *next_fiber(void)
 {
     if (ready_count == 0) {
         current = NULL;
+        group_thread_number = -1;
         return &system_stack;
     }
     current = pop_ready();
+    group_thread_number = current->number;
     if (!current->started) {
         current->started = true;
         fiber_start(&current->fiber, thread_body);
@@ -303,19 +306,9 @@ int standin_lane(void)
     return current ? current->number % WARP : 0;
 }
 
-bool group_in_kernel(void)
-{
-    return current != NULL;
-}
-
 const struct kernel_launch *group_launch(void)
 {
     return launch;
-}
-
-int group_thread(void)
-{
-    return current->number;
 }
 
 void group_describe_thread(char *ret_text, size_t text_size)

@@ -27,10 +27,16 @@ void group_run_launch(struct kernel_launch *launch);
 
 void group_set_order(enum standin_order order, uint64_t seed);
 
-/* For the checks: where the calling thread of the system is. */
-bool group_in_kernel(void);
+/* For the checks, which ask at each access: the number within its block of the thread that the
+ * calling thread of the system runs; -1: host code. */
+extern __thread int group_thread_number;
+
+static inline bool group_in_kernel(void)
+{
+    return group_thread_number >= 0;
+}
+
 const struct kernel_launch *group_launch(void); /* the one that runs */
-int group_thread(void);                         /* number within the block */
 /* "kernel f, block (1,2), thread 3", or "host". */
 void group_describe_thread(char *ret_text, size_t text_size);
 
