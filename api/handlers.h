@@ -33,6 +33,7 @@ MUST_CHECK bool jobs_handle_cancel(struct request *request, struct error *err);
 MUST_CHECK bool checkpoints_handle_list(struct request *request, struct error *err);
 
 MUST_CHECK bool events_handle_list(struct request *request, struct error *err);
+MUST_CHECK bool events_handle_list_all(struct request *request, struct error *err);
 
 MUST_CHECK bool models_handle_list(struct request *request, struct error *err);
 MUST_CHECK bool models_handle_get(struct request *request, struct error *err);

@@ -172,6 +172,7 @@ struct json *objects_event(const struct event_record *event)
     json_add_string(object, "message", event->message ? event->message : "");
     json_add_string(object, "type", event->type);
     json_add(object, "data", stored(event->data_json));
+    json_add_string(object, "fine_tuning_job_id", event->job_id);
     json_add_int(object, "number", event->number);
     return object;
 }

@@ -30,6 +30,7 @@ static const struct route routes[] = {
     {"GET", JOB, jobs_handle_get, DROP, ROUTE_KEY},
     {"POST", JOB "/cancel", jobs_handle_cancel, DROP, ROUTE_KEY},
     {"GET", JOB "/events", events_handle_list, DROP, ROUTE_KEY},
+    {"GET", "/v1/events", events_handle_list_all, DROP, false},
     {"GET", JOB "/checkpoints", checkpoints_handle_list, DROP, ROUTE_KEY},
     {"GET", "/v1/models", models_handle_list, DROP, ROUTE_KEY},
     {"GET", "/v1/models/{}", models_handle_get, DROP, ROUTE_KEY},

@@ -202,6 +202,13 @@ static void raise_descriptor_limit(void)
     (void)setrlimit(RLIMIT_NOFILE, &limit); /* refused: fewer connections, accept waits */
 }
 
+static size_t count_descriptors(void)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? (size_t)limit.rlim_cur : LIMIT_CONNECTIONS;
+}
+
 /* ---- start and stop ---- */
 
 /* Links are signed with what the database keeps. */
@@ -219,6 +226,21 @@ static bool open_links(struct server *server, struct error *err)
     return ok;
 }
 
+static bool open_streams(struct server *server, const struct server_options *options,
+                         struct error *err)
+{
+    struct services *services = &server->exchange.services;
+    const size_t wanted = options->stream_limit ? options->stream_limit : LIMIT_STREAMS;
+    const size_t room = count_descriptors() / 2; /* others connect too, and files are opened */
+
+    return streams_start(&(struct streams_options){.feed = options->feed,
+                                                   .stores = services->stores,
+                                                   .pool = server->exchange.pool,
+                                                   .keepalive_s = KEEPALIVE_S,
+                                                   .count_max = wanted < room ? wanted : room},
+                         &services->streams, err);
+}
+
 static bool prepare(struct server *server, const struct server_options *options, struct error *err)
 {
     struct exchange *exchange = &server->exchange;
@@ -234,15 +256,13 @@ static bool prepare(struct server *server, const struct server_options *options,
     exchange->guard.public_url = keep(server, options->public_url);
     services->stores = stores_new(options->database_path);
     exchange->connections = connections_new(LIMIT_HEADER_TIMEOUT_S);
-    if (services->stores)
-        services->streams = streams_new(options->feed, services->stores, KEEPALIVE_S);
-    if (!services->streams || !exchange->connections || !services->state_folder)
+    if (!services->stores || !exchange->connections || !services->state_folder)
         return error_set(err, ERR_NO_MEMORY, "no memory for the server");
     if (options->api_key && options->api_key[0] && !exchange->guard.api_key)
         return error_set(err, ERR_NO_MEMORY,
                          "no memory for the server"); /* never open by mistake */
     if (!datasets_remove_temporaries(services->state_folder, err) || !open_links(server, err) ||
-        !pool_start(WORKING_THREADS, &exchange->pool, err))
+        !pool_start(WORKING_THREADS, &exchange->pool, err) || !open_streams(server, options, err))
         return false;
     housekeeping_init(&server->housekeeping, exchange->pool, services);
     if (pthread_create(&server->sweeper, NULL, sweep, server) != 0)

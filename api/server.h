@@ -28,6 +28,7 @@ struct server_options {
         *allowed_hosts;  /* NULL: loopback names; else a comma-separated list of further names */
     const char *api_key; /* NULL: none needed (loopback only) */
     size_t upload_limit_bytes; /* 0: LIMIT_UPLOAD_BYTES */
+    size_t stream_limit;       /* readers of events at once; 0: LIMIT_STREAMS */
     struct scheduler *scheduler;
     struct events_feed *feed;
 };

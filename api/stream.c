@@ -1,75 +1,138 @@
 #include "api/stream.h"
 
-#include "api/objects.h"
+#include "api/pool.h"
 #include "api/stores.h"
+#include "api/tail.h"
+#include "api/teller.h"
 #include "daemon/base/buf.h"
 #include "daemon/base/clock.h"
-#include "daemon/base/json.h"
 #include "daemon/base/log.h"
-#include "daemon/sched/events.h"
 #include "store/events.h"
 #include "store/jobs.h"
 
 #include <assert.h>
 #include <microhttpd.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #define NS_PER_S INT64_C(1000000000)
-#define PAGE_ROWS 32 /* rows read at once: what a slow reader can hold in memory */
-#define PAGE_BYTES ((size_t)4 << 20)
-#define BLOCK_BYTES 8192   /* the library's piece */
-#define RETRY_MS 2000      /* what a browser waits before it comes again */
-#define CLOSING_EVENT_S 30 /* a final job without its `done` by then has none to come */
+#define PAGE_ROWS 128                    /* rows read from the database at once */
+#define PENDING_BYTES ((size_t)17 << 20) /* the largest event's frame */
+#define BLOCK_BYTES 8192                 /* the library's piece */
+#define SOCKET_BYTES (64 << 10)          /* what waits in the kernel; it takes twice that */
+#define SILENT_PEER_MS 60000 /* nothing acknowledged for so long: the other host is gone */
+#define RETRY_MS 2000        /* what a browser waits before it comes again, */
+#define RETRY_SPREAD_MS 2000 /* and up to this more, so that a crowd does not come at once */
+#define CLOSING_EVENT_S 30   /* a final job without its `done` by then has none to come */
 
 struct stream {
+    struct pool_task task; /* first: the pool's view */
     struct streams *owner;
     struct stream *next, *previous; /* guarded by owner's lock */
     struct MHD_Connection *connection;
     int descriptor;
-    struct events_listener listener;
     bool started;
 
-    bool asleep;        /* guarded by owner's lock: the connection is suspended */
-    bool news;          /* guarded by owner's lock: look at the store again */
+    bool asleep;        /* guarded by owner's lock: suspended, for want of news */
+    bool working;       /* guarded by owner's lock: suspended, the pool has it */
+    bool news;          /* guarded by owner's lock: look again */
     bool keepalive_due; /* guarded by owner's lock */
     bool gone;          /* guarded by owner's lock: the reader has closed */
     bool probed;        /* guarded by owner's lock: half-closed, a comment was sent to see */
     int64_t written_ns; /* guarded by owner's lock */
 
-    int64_t after_number; /* the serving thread's from here */
+    /* From here the serving thread's; the pool's while it reads a page, the connection suspended. */
+    struct tail_cursor cursor;
     struct buf pending;
-    size_t sent; /* bytes of pending */
-    bool greeted, done;
-    bool more; /* the last page was full */
+    size_t sent;    /* bytes of pending */
+    bool more;      /* the last page was full */
+    bool comment;   /* silence is to be broken if the database has no news */
+    bool abandoned; /* the job has ended without its last event */
+    bool failed;    /* the database could not be read */
+    bool farewell;  /* that the server stops has been told */
 };
 
 struct streams {
-    struct events_feed *feed;
-    struct stores *stores;
+    struct streams_options options;
+    struct teller *teller;
     int64_t keepalive_ns;
     pthread_mutex_t lock;
-    struct stream *first; /* guarded by lock */
-    size_t count;         /* guarded by lock */
-    bool stopping;        /* guarded by lock */
+    struct stream *first;          /* guarded by lock */
+    size_t count;                  /* guarded by lock: made and not freed */
+    bool stopping;                 /* guarded by lock */
+    struct MHD_Connection **woken; /* the teller's: count_max of them */
 };
 
 /* ---- all of them ---- */
 
-struct streams *streams_new(struct events_feed *feed, struct stores *stores, int keepalive_s)
+/* With the lock held. True: the caller resumes the connection, which nobody else does now. */
+static bool rouse(struct stream *stream)
+{
+    const bool was_asleep = stream->asleep;
+
+    stream->asleep = false;
+    return was_asleep;
+}
+
+static bool concerns(const struct stream *stream, const struct event_record *events, size_t count)
+{
+    if (count == 0 || stream->cursor.job_id[0] == '\0')
+        return true;
+    for (size_t i = 0; i < count; i++) {
+        const bool seen = i > 0 && strcmp(events[i].job_id, events[i - 1].job_id) == 0;
+
+        if (!seen && strcmp(events[i].job_id, stream->cursor.job_id) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* On the teller's thread. The connections are resumed without the lock, which their own threads
+ * take at once; they stay until then, being suspended. */
+static void tell(void *context, const struct event_record *events, size_t count)
+{
+    struct streams *streams = context;
+    size_t woken_count = 0;
+
+    pthread_mutex_lock(&streams->lock);
+    for (struct stream *stream = streams->first; stream; stream = stream->next) {
+        if (!concerns(stream, events, count))
+            continue;
+        stream->news = true;
+        if (rouse(stream))
+            streams->woken[woken_count++] = stream->connection;
+    }
+    pthread_mutex_unlock(&streams->lock);
+    for (size_t i = 0; i < woken_count; i++)
+        MHD_resume_connection(streams->woken[i]);
+}
+
+bool streams_start(const struct streams_options *options, struct streams **ret_streams,
+                   struct error *err)
 {
     struct streams *streams = calloc(1, sizeof(*streams));
 
     if (!streams)
-        return NULL;
-    streams->feed = feed;
-    streams->stores = stores;
-    streams->keepalive_ns = keepalive_s * NS_PER_S;
+        return error_set(err, ERR_NO_MEMORY, "no memory for the event streams");
+    streams->options = *options;
+    streams->keepalive_ns = options->keepalive_s * NS_PER_S;
     pthread_mutex_init(&streams->lock, NULL);
-    return streams;
+    streams->woken = calloc(options->count_max, sizeof(struct MHD_Connection *));
+    if (!streams->woken) {
+        streams_free(streams);
+        return error_set(err, ERR_NO_MEMORY, "no memory for the event streams");
+    }
+    if (!teller_start(options->feed, options->stores, tell, streams, &streams->teller, err)) {
+        streams_free(streams);
+        return false;
+    }
+    *ret_streams = streams;
+    return true;
 }
 
 void streams_free(struct streams *streams)
@@ -77,25 +140,21 @@ void streams_free(struct streams *streams)
     if (!streams)
         return;
     assert(!streams->first);
+    teller_free(streams->teller);
     pthread_mutex_destroy(&streams->lock);
+    free(streams->woken);
     free(streams);
-}
-
-/* With the lock held. */
-static void wake_locked(struct stream *stream)
-{
-    if (!stream->asleep)
-        return;
-    stream->asleep = false;
-    MHD_resume_connection(stream->connection);
 }
 
 void streams_stop(struct streams *streams)
 {
+    teller_stop(streams->teller); /* resumes what it has roused */
     pthread_mutex_lock(&streams->lock);
     streams->stopping = true;
-    for (struct stream *stream = streams->first; stream; stream = stream->next)
-        wake_locked(stream);
+    for (struct stream *stream = streams->first; stream; stream = stream->next) {
+        if (rouse(stream))
+            MHD_resume_connection(stream->connection);
+    }
     pthread_mutex_unlock(&streams->lock);
 }
 
@@ -106,7 +165,7 @@ void streams_tick(struct streams *streams, int64_t now_ns)
         struct pollfd about = {.fd = stream->descriptor, .events = POLLRDHUP};
 
         if (!stream->asleep)
-            continue;                 /* the library looks after it */
+            continue;                 /* the library or the pool looks after it */
         if (poll(&about, 1, 0) > 0) { /* 0 ms: asks, does not wait */
             if (about.revents & (POLLERR | POLLHUP | POLLNVAL)) {
                 stream->gone = true;
@@ -119,8 +178,8 @@ void streams_tick(struct streams *streams, int64_t now_ns)
         }
         if (now_ns - stream->written_ns >= streams->keepalive_ns)
             stream->keepalive_due = true;
-        if (stream->gone || stream->keepalive_due)
-            wake_locked(stream);
+        if ((stream->gone || stream->keepalive_due) && rouse(stream))
+            MHD_resume_connection(stream->connection);
     }
     pthread_mutex_unlock(&streams->lock);
 }
@@ -135,33 +194,45 @@ size_t streams_count(struct streams *streams)
     return count;
 }
 
-/* ---- one of them ---- */
+/* ---- one of them: its life ---- */
 
-static void hear_news(void *context)
+/* Takes a place; the first makes the teller read. */
+static bool take_place(struct streams *streams, struct error *err)
 {
-    struct stream *stream = context;
+    bool taken;
 
-    pthread_mutex_lock(&stream->owner->lock);
-    stream->news = true;
-    wake_locked(stream);
-    pthread_mutex_unlock(&stream->owner->lock);
+    pthread_mutex_lock(&streams->lock);
+    taken = streams->count < streams->options.count_max;
+    streams->count += taken;
+    teller_listen(streams->teller, streams->count > 0);
+    pthread_mutex_unlock(&streams->lock);
+    return taken ||
+           error_set_word(err, ERR_UNAVAILABLE, "too_many_streams", "",
+                          "%zu event streams are open, as many as this server holds: close "
+                          "one, or ask for pages of events instead",
+                          streams->options.count_max);
 }
 
-struct stream *stream_new(struct streams *streams, const char *job_id, int64_t after_number)
+bool stream_new(struct streams *streams, const struct tail_cursor *cursor,
+                struct stream **ret_stream, struct error *err)
 {
-    struct stream *stream = calloc(1, sizeof(*stream));
+    struct stream *stream;
 
-    if (!stream)
-        return NULL;
+    if (!take_place(streams, err))
+        return false;
+    stream = calloc(1, sizeof(*stream));
+    if (!stream) {
+        pthread_mutex_lock(&streams->lock);
+        streams->count--;
+        pthread_mutex_unlock(&streams->lock);
+        return error_set(err, ERR_NO_MEMORY, "no memory for the stream");
+    }
     stream->owner = streams;
-    stream->after_number = after_number;
+    stream->cursor = *cursor;
     stream->descriptor = -1;
-    stream->listener.wake = hear_news;
-    stream->listener.context = stream;
-    (void)snprintf(stream->listener.job_id, sizeof(stream->listener.job_id), "%s",
-                   job_id); /* the id of a stored job: fits */
-    buf_init(&stream->pending, PAGE_BYTES);
-    return stream;
+    buf_init(&stream->pending, PENDING_BYTES);
+    *ret_stream = stream;
+    return true;
 }
 
 void stream_free(struct stream *stream)
@@ -171,21 +242,38 @@ void stream_free(struct stream *stream)
     if (!stream)
         return;
     streams = stream->owner;
+    pthread_mutex_lock(&streams->lock);
+    assert(!stream->asleep);
     if (stream->started) {
-        events_feed_remove(streams->feed, &stream->listener);
-        pthread_mutex_lock(&streams->lock);
-        assert(!stream->asleep);
         if (stream->next)
             stream->next->previous = stream->previous;
         if (stream->previous)
             stream->previous->next = stream->next;
         else
             streams->first = stream->next;
-        streams->count--;
-        pthread_mutex_unlock(&streams->lock);
     }
+    streams->count--;
+    teller_listen(streams->teller, streams->count > 0);
+    pthread_mutex_unlock(&streams->lock);
     buf_release(&stream->pending);
     free(stream);
+}
+
+/* What the kernel holds for a reader that does not read, and for how long. A Unix socket takes the
+ * first and not the second, which it does not need. */
+static void bound_socket(int descriptor)
+{
+    const int bytes = SOCKET_BYTES;
+    const unsigned silent_ms = SILENT_PEER_MS;
+
+    (void)setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+    (void)setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof(silent_ms));
+}
+
+/* Different for each, by the last digits of the time. */
+static unsigned retry_ms(int64_t now_ns)
+{
+    return RETRY_MS + (unsigned)(now_ns / 1000 % RETRY_SPREAD_MS);
 }
 
 void stream_start(struct stream *stream, struct MHD_Connection *connection)
@@ -196,41 +284,28 @@ void stream_start(struct stream *stream, struct MHD_Connection *connection)
 
     stream->connection = connection;
     stream->descriptor = info ? info->connect_fd : -1;
-    stream->started = true;
+    bound_socket(stream->descriptor);
     pthread_mutex_lock(&streams->lock);
+    stream->started = true;
+    stream->news = true; /* the first look is at what there is */
     stream->written_ns = clock_monotonic_ns();
+    stream->cursor.retry_ms = retry_ms(stream->written_ns);
     stream->next = streams->first;
     if (stream->next)
         stream->next->previous = stream;
     streams->first = stream;
-    streams->count++;
     pthread_mutex_unlock(&streams->lock);
-    events_feed_add(streams->feed, &stream->listener);
 }
 
-static void write_frame(struct stream *stream, const struct event_record *event, struct error *err)
-{
-    struct buf *out = &stream->pending;
-    struct json *object = objects_event(event);
-
-    buf_format(out, "id: %lld\nevent: %s\n", (long long)event->number, event->type);
-    if (!stream->greeted)
-        buf_format(out, "retry: %d\n", RETRY_MS);
-    stream->greeted = true;
-    buf_append_text(out, "data: ");
-    if (!object || !json_print(object, out, err))
-        out->failed = true;
-    buf_append_text(out, "\n\n");
-    json_free(object);
-}
+/* ---- one of them: from the database, on the pool's threads ---- */
 
 /* A final job whose closing event did not come in time (its writer died in between). */
-static bool is_abandoned(const struct stream *stream, struct store *store, struct error *err)
+static bool is_abandoned(const struct stream *stream, struct store *store)
 {
     struct job_record job = {0};
     bool over;
 
-    if (!jobs_get(store, stream->listener.job_id, &job, err))
+    if (!jobs_get(store, stream->cursor.job_id, &job, NULL))
         return false;
     over = job_state_is_final(job.state) && job.finished_unix_s > 0 &&
            clock_unix_s() - job.finished_unix_s > CLOSING_EVENT_S;
@@ -238,57 +313,82 @@ static bool is_abandoned(const struct stream *stream, struct store *store, struc
     return over;
 }
 
-/* The next rows into pending, or the end. keepalive: also when there are none. */
-static bool fill(struct stream *stream, bool keepalive, struct error *err)
+/* The next rows into pending. */
+static bool fill(struct stream *stream, struct store *store, struct error *err)
 {
+    struct tail_cursor *cursor = &stream->cursor;
+    const bool of_job = cursor->job_id[0] != '\0';
     struct event_record *events = NULL;
-    struct store *store = NULL;
-    size_t count = 0;
-    bool ok = false;
+    size_t count = 0, i = 0;
+    int64_t newest_row = 0;
+    bool ok;
 
-    buf_clear(&stream->pending);
-    stream->sent = 0;
-    if (!stores_take(stream->owner->stores, &store, err))
+    /* First, so that the rows up to it are among those looked at next. */
+    if (!events_newest_row(store, &newest_row, err))
         return false;
-    if (!events_since(store, stream->listener.job_id, stream->after_number, PAGE_ROWS, &events,
-                      &count, err))
-        goto out;
-    for (size_t i = 0; i < count && !stream->done; i++) {
-        write_frame(stream, &events[i], err);
-        stream->after_number = events[i].number;
-        stream->done = strcmp(events[i].type, "done") == 0;
-    }
-    stream->more = count == PAGE_ROWS;
-    if (count == 0 && keepalive) {
-        buf_append_text(&stream->pending, ":\n");
-        stream->done = is_abandoned(stream, store, err);
-    }
-    ok = !stream->pending.failed;
+    ok = of_job
+             ? events_since(store, cursor->job_id, cursor->number, PAGE_ROWS, &events, &count, err)
+             : events_since_row(store, cursor->types, cursor->row, PAGE_ROWS, &events, &count, err);
     if (!ok)
-        error_set(err, ERR_NO_MEMORY, "no memory for a page of events");
-out:
+        return false;
+    for (i = 0; i < count && stream->pending.size < STREAM_PAGE_BYTES && !cursor->done; i++)
+        tail_write(cursor, &events[i], &stream->pending);
+    stream->more = count == PAGE_ROWS || i < count;
+    if (stream->more && of_job)
+        cursor->row = -1; /* there is more of the job before the row it has come to */
+    else if (!stream->more && newest_row > cursor->row)
+        cursor->row = newest_row;
     events_free(events, count);
-    stores_give(stream->owner->stores, store);
-    return ok;
+    return !stream->pending.failed ||
+           error_set(err, ERR_NO_MEMORY, "no memory for a page of events");
 }
 
-enum next_step { STEP_FILL, STEP_SLEEP, STEP_END, STEP_GONE };
+static void read_page(struct pool_task *task)
+{
+    struct stream *stream = (struct stream *)task; /* its first member */
+    struct MHD_Connection *connection = stream->connection;
+    struct stores *stores = stream->owner->options.stores;
+    struct store *store = NULL;
+    struct error err = {0};
+
+    if (!stores_take(stores, &store, &err) || !fill(stream, store, &err)) {
+        log_write_for(LOG_LEVEL_WARN, "job", stream->cursor.job_id, "event stream ended: %s",
+                      err.message);
+        stream->failed = true;
+    } else if (stream->comment && stream->pending.size == 0) {
+        buf_append_text(&stream->pending, ":\n");
+        stream->abandoned = is_abandoned(stream, store);
+    }
+    stores_give(stores, store);
+    pthread_mutex_lock(&stream->owner->lock);
+    stream->working = false;
+    pthread_mutex_unlock(&stream->owner->lock);
+    MHD_resume_connection(connection); /* the stream is the library's again */
+}
+
+/* ---- one of them: to the reader, on the library's thread ---- */
+
+enum next_step { STEP_LOOK, STEP_COMMENT, STEP_SLEEP, STEP_FAREWELL, STEP_END, STEP_GONE };
 
 /* Nothing is pending: sleep, unless somebody has called in the meantime. */
-static enum next_step choose_step(struct stream *stream, bool *ret_keepalive)
+static enum next_step choose_step(struct stream *stream)
 {
     struct streams *streams = stream->owner;
-    enum next_step step = STEP_FILL;
+    enum next_step step = STEP_LOOK;
 
     pthread_mutex_lock(&streams->lock);
-    *ret_keepalive = stream->keepalive_due;
-    if (stream->gone) {
+    assert(!stream->working);
+    if (stream->gone || stream->failed) {
         step = STEP_GONE;
-    } else if (streams->stopping || stream->done) {
+    } else if (stream->cursor.done || stream->abandoned || stream->farewell) {
         step = STEP_END;
-    } else if (stream->more || stream->news || stream->keepalive_due) {
+    } else if (streams->stopping) {
+        step = STEP_FAREWELL;
+    } else if (stream->more || stream->news) {
         stream->news = false;
+    } else if (stream->keepalive_due) {
         stream->keepalive_due = false;
+        step = STEP_COMMENT;
     } else {
         stream->asleep = true;
         MHD_suspend_connection(stream->connection);
@@ -296,6 +396,35 @@ static enum next_step choose_step(struct stream *stream, bool *ret_keepalive)
     }
     pthread_mutex_unlock(&streams->lock);
     return step;
+}
+
+/* The connection sleeps until the page is there. */
+static void send_to_pool(struct stream *stream, bool comment)
+{
+    stream->comment = comment;
+    stream->task.work = read_page;
+    pthread_mutex_lock(&stream->owner->lock);
+    stream->working = true;
+    pthread_mutex_unlock(&stream->owner->lock);
+    MHD_suspend_connection(stream->connection);
+    if (pool_submit(stream->owner->options.pool, &stream->task))
+        return; /* the pool's from here */
+    pthread_mutex_lock(&stream->owner->lock);
+    stream->working = false;
+    stream->owner->stopping = true; /* the pool takes no more: so it is */
+    pthread_mutex_unlock(&stream->owner->lock);
+    MHD_resume_connection(stream->connection);
+}
+
+/* News from the tail into pending; false when it does not reach back to them. */
+static bool look(struct stream *stream)
+{
+    if (!tail_read(teller_tail(stream->owner->teller), &stream->cursor, STREAM_PAGE_BYTES,
+                   &stream->pending))
+        return false;
+    stream->failed = stream->pending.failed;
+    stream->more = stream->pending.size >= STREAM_PAGE_BYTES;
+    return true;
 }
 
 static ssize_t give_pending(struct stream *stream, char *bytes, size_t capacity)
@@ -307,6 +436,7 @@ static ssize_t give_pending(struct stream *stream, char *bytes, size_t capacity)
     stream->sent += size;
     pthread_mutex_lock(&stream->owner->lock);
     stream->written_ns = clock_monotonic_ns();
+    stream->keepalive_due = false;
     pthread_mutex_unlock(&stream->owner->lock);
     return (ssize_t)size;
 }
@@ -314,31 +444,40 @@ static ssize_t give_pending(struct stream *stream, char *bytes, size_t capacity)
 static ssize_t read_stream(void *context, uint64_t position, char *bytes, size_t capacity)
 {
     struct stream *stream = context;
-    struct error err = {0};
-    bool keepalive = false;
 
     (void)position; /* a stream is read once, forwards */
     for (;;) {
         if (stream->sent < stream->pending.size)
             return give_pending(stream, bytes, capacity);
         buf_release(&stream->pending); /* a sleeping stream holds no page */
-        buf_init(&stream->pending, PAGE_BYTES);
+        buf_init(&stream->pending, PENDING_BYTES);
         stream->sent = 0;
 
-        switch (choose_step(stream, &keepalive)) {
+        switch (choose_step(stream)) {
         case STEP_END:
             return MHD_CONTENT_READER_END_OF_STREAM;
         case STEP_GONE:
             return MHD_CONTENT_READER_END_WITH_ERROR;
         case STEP_SLEEP:
             return 0;
-        case STEP_FILL:
+        case STEP_COMMENT:
+            if (stream->cursor.job_id[0] != '\0') {
+                send_to_pool(stream, true);
+                return 0;
+            }
+            buf_append_text(&stream->pending, ":\n");
             break;
-        }
-        if (!fill(stream, keepalive, &err)) {
-            log_write_for(LOG_LEVEL_WARN, "job", stream->listener.job_id, "event stream ended: %s",
-                          err.message);
-            return MHD_CONTENT_READER_END_WITH_ERROR;
+        case STEP_FAREWELL:
+            /* No blank line: it sets the delay, and nobody takes it for an event. */
+            buf_format(&stream->pending, "retry: %u\n", retry_ms(clock_monotonic_ns()));
+            stream->farewell = true;
+            break;
+        case STEP_LOOK:
+            if (!look(stream)) {
+                send_to_pool(stream, false);
+                return 0;
+            }
+            break;
         }
     }
 }
@@ -350,7 +489,6 @@ static void free_stream(void *context)
 
 struct MHD_Response *stream_build(struct stream *stream)
 {
-    stream->news = true; /* not started: ours alone. The first read looks at the store */
     return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, read_stream, stream,
                                              free_stream);
 }

@@ -21,6 +21,18 @@ const char *event_level_name(enum event_level level)
     return names[level];
 }
 
+bool event_type_is_known(const char *type)
+{
+    static const char *const types[] = {"message",    "metrics", "validation",
+                                        "checkpoint", "state",   "done"};
+
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        if (strcmp(types[i], type) == 0)
+            return true;
+    }
+    return false;
+}
+
 void events_free(struct event_record *events, size_t count)
 {
     for (size_t i = 0; events && i < count; i++) {
@@ -166,6 +178,17 @@ static bool parse_number(const char *text, int64_t *ret_number)
     return true;
 }
 
+bool events_resolve_row(const char *event_id, int64_t *ret_row, struct error *err)
+{
+    const size_t prefix =
+        strncmp(event_id, id_prefix, strlen(id_prefix)) == 0 ? strlen(id_prefix) : 0;
+
+    return parse_number(event_id + prefix, ret_row) ||
+           error_set_param(err, ERR_INVALID, "after",
+                           "'%.64s' is no event: a number or '%s' and a number is needed", event_id,
+                           id_prefix);
+}
+
 bool events_resolve(struct store *store, const char *job_id, const char *event_id,
                     int64_t *ret_number, struct error *err)
 {
@@ -175,11 +198,8 @@ bool events_resolve(struct store *store, const char *job_id, const char *event_i
 
     if (parse_number(event_id, ret_number))
         return true;
-    if (strncmp(event_id, id_prefix, strlen(id_prefix)) != 0 ||
-        !parse_number(event_id + strlen(id_prefix), &event_row))
-        return error_set_param(err, ERR_INVALID, "after",
-                               "'%.64s' is no event: a number or '%s' and a number is needed",
-                               event_id, id_prefix);
+    if (!events_resolve_row(event_id, &event_row, err))
+        return false;
     if (!sql_start(store, "SELECT number FROM events WHERE row = ?1 AND job_id = ?2", &statement,
                    err))
         return false;
@@ -240,4 +260,69 @@ bool events_since(struct store *store, const char *job_id, int64_t after_number,
     *ret_events = rows.records;
     *ret_count = rows.count;
     return true;
+}
+
+/* ---- of all jobs ------------------------------------------------------------------------------ */
+
+#define OF_TYPES " AND (?1 = '' OR instr(?1, ',' || type || ',') > 0)"
+
+bool events_list_all(struct store *store, const char *types, const struct store_page *page,
+                     struct event_record **ret_events, size_t *ret_count, bool *ret_has_more,
+                     struct error *err)
+{
+    static const char newest_first[] =
+        "SELECT " COLUMNS " FROM events WHERE row < ?2" OF_TYPES " ORDER BY row DESC";
+    static const char oldest_first[] =
+        "SELECT " COLUMNS " FROM events WHERE row > ?2" OF_TYPES " ORDER BY row";
+    int64_t place = page->ascending ? INT64_MIN : INT64_MAX;
+    sqlite3_stmt *statement = NULL;
+    struct sql_rows rows;
+
+    if (page->after && page->after[0] && !events_resolve_row(page->after, &place, err))
+        return false;
+    if (!sql_start(store, page->ascending ? oldest_first : newest_first, &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, types);
+    sql_bind_int(store, statement, 2, place);
+    if (!sql_read_rows(store, statement, &kind, page->limit, &rows, err))
+        return false;
+    *ret_events = rows.records;
+    *ret_count = rows.count;
+    *ret_has_more = rows.has_more;
+    return true;
+}
+
+bool events_since_row(struct store *store, const char *types, int64_t after_row, size_t limit,
+                      struct event_record **ret_events, size_t *ret_count, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    struct sql_rows rows;
+
+    if (!sql_start(store,
+                   "SELECT " COLUMNS " FROM events WHERE row > ?2" OF_TYPES
+                   " ORDER BY row LIMIT ?3",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, types);
+    sql_bind_int(store, statement, 2, after_row);
+    sql_bind_int(store, statement, 3, (int64_t)limit);
+    if (!sql_read_rows(store, statement, &kind, limit, &rows, err))
+        return false;
+    *ret_events = rows.records;
+    *ret_count = rows.count;
+    return true;
+}
+
+bool events_newest_row(struct store *store, int64_t *ret_row, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool row = false, ok;
+
+    if (!sql_start(store, "SELECT max(row) FROM events", &statement, err))
+        return false;
+    ok = sql_next(store, statement, &row, err);
+    if (ok)
+        *ret_row = row ? sqlite3_column_int64(statement, 0) : 0; /* no rows: NULL, which reads 0 */
+    sql_end(statement);
+    return ok;
 }

@@ -15,6 +15,9 @@
 enum event_level { EVENT_INFO, EVENT_WARN, EVENT_ERROR };
 const char *event_level_name(enum event_level level);
 
+/* Is it a type that events have? */
+bool event_type_is_known(const char *type);
+
 struct event_draft {
     enum event_level level;
     const char *type; /* "message", "metrics", "validation", "checkpoint", "state", "done" */
@@ -50,6 +53,17 @@ MUST_CHECK bool events_list(struct store *store, const char *job_id, const struc
 MUST_CHECK bool events_since(struct store *store, const char *job_id, int64_t after_number,
                              size_t limit, struct event_record **ret_events, size_t *ret_count,
                              struct error *err);
+/* Of all jobs, by row: a page as events_list gives it, rows with row > after_row, the newest row (0:
+ * none). types: "" for all of them, else those wanted, each between commas: ",state,done,". */
+MUST_CHECK bool events_list_all(struct store *store, const char *types,
+                                const struct store_page *page, struct event_record **ret_events,
+                                size_t *ret_count, bool *ret_has_more, struct error *err);
+MUST_CHECK bool events_since_row(struct store *store, const char *types, int64_t after_row,
+                                 size_t limit, struct event_record **ret_events, size_t *ret_count,
+                                 struct error *err);
+MUST_CHECK bool events_newest_row(struct store *store, int64_t *ret_row, struct error *err);
+/* The row in "ftevent-<row>" or "<row>": also one that is not there. */
+MUST_CHECK bool events_resolve_row(const char *event_id, int64_t *ret_row, struct error *err);
 /* The job's own number of an event given as "ftevent-<row>" or "<number>". */
 MUST_CHECK bool events_resolve(struct store *store, const char *job_id, const char *event_id,
                                int64_t *ret_number, struct error *err);

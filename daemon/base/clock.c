@@ -17,3 +17,11 @@ int64_t clock_unix_s(void)
     (void)clock_gettime(CLOCK_REALTIME, &now); /* as above */
     return now.tv_sec;
 }
+
+int64_t clock_unix_ms(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_REALTIME, &now); /* as above */
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}

@@ -13,5 +13,6 @@
 
 int64_t clock_monotonic_ns(void);
 int64_t clock_unix_s(void);
+int64_t clock_unix_ms(void);
 
 #endif

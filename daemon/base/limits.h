@@ -21,7 +21,8 @@
 #define LIMIT_HEADER_BYTES ((size_t)100 << 20)       /* a safetensors header */
 #define LIMIT_TENSOR_RANK 8                          /* dimensions of one tensor */
 #define LIMIT_EVENT_PAGE 1000                        /* events answered at once */
-#define LIMIT_CONNECTIONS 1024                       /* open HTTP connections */
+#define LIMIT_CONNECTIONS 2048                       /* open HTTP connections, */
+#define LIMIT_STREAMS 1024                           /* event streams among them */
 #define LIMIT_HEADER_TIMEOUT_S 15                    /* a request's header must be whole by then */
 #define LIMIT_JOBS_PER_DEVICE 8                      /* at once; each has a worker's threads */
 #define LIMIT_PATH_BYTES 4096                        /* a path of ours, with its NUL */

@@ -89,7 +89,7 @@ static void a_finished_job_is_streamed_whole_and_ends_cleanly(void **state)
     assert_string_equal(web_header(&answer, "Cache-Control"), "no-cache, no-transform");
     assert_string_equal(web_header(&answer, "X-Accel-Buffering"), "no");
     expect_frames(answer.body, 1, 100);
-    assert_non_null(strstr(answer.body, "id: 1\nevent: state\nretry: "));
+    assert_non_null(strstr(answer.body, "id: 1\nretry: "));
     assert_non_null(strstr(answer.body, "id: 100\nevent: done\ndata: {"));
     assert_string_equal(answer.body + answer.size - 2, "\n\n");
     web_release(&answer);
