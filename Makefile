@@ -136,6 +136,9 @@ test-cuda: ## the kernels for cards: over a stand-in for CUDA, and compiled for 
 	@$(MAKE) --no-print-directory $(PARALLEL) cuda-tests-built
 	@tests/kernels/run.sh $(OUT)
 
+test-gpu: ## on a machine with an NVIDIA card: build for it, test and measure on it (8 minutes)
+	@tests/gpu/run.sh build/gpu
+
 bench-built: bench-base
 	@$(MAKE) --no-print-directory $(PARALLEL) $(BENCHES)
 
@@ -263,9 +266,9 @@ PLUGIN_build := $(if $(filter asan,$(BUILD)),asan,fast)
 # Drivers without a card, and plug-ins that are none: tests/kernels/plugin.sh.
 FAKES        := $(addprefix $(OUT)/fakes/,libcuda.so.1 libnvidia-ml.so.1 old_plugin.so other_table.so)
 
-.PHONY: cuda cuda-tests-built test-cuda
+.PHONY: cuda cuda-tests-built test-cuda test-gpu
 cuda-tests-built: $(foreach build,$(STANDINS),$(CUDA_TESTS:%=$(OUT)/standin-$(build)/test_%)) $(OUT)/plugins/needled-cuda.so \
-    $(OUT)/show_cuda $(OUT)/test_golden $(FAKES) $(OUT)/needled $(OUT)/tests/make_lines \
+    $(OUT)/show_cuda $(OUT)/test_golden $(FAKES) $(OUT)/needled $(OUT)/tests/make_lines $(OUT)/tests/bench_train \
     $(if $(NVCC),$(OUT)/needled-cuda.so)
 
 define standin_rules
@@ -297,6 +300,13 @@ $(OUT)/plugins/needled-cuda.so: $(patsubst %,$(OUT)/standin-$(PLUGIN_build)/%.o,
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  LINK  $@")
 	$(Q)$(CXX) -shared $(if $(filter asan,$(PLUGIN_build)),$(FLAGS_kernels_asan)) $^ $(LIBS_ALL) -o $@
+
+# The same tests on a card: tests/gpu/run.sh.
+$(OUT)/gpu/test_ops: $(OUT)/tests/kernels/test_ops.o $(OUT)/tests/gpu/card.o $(OBJ_cuda) \
+    $(call archive,opcases support kernels base)
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  LINK  $@")
+	$(Q)$(NVCC) -cudart static $^ $(LIBS_ALL) -lcmocka -o $@
 
 $(OUT)/show_cuda: $(OUT)/tests/kernels/show_cuda.o $(call archive,kernels base)
 	@$(if $(V),,echo "  LINK  $@")

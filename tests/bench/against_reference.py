@@ -1,9 +1,9 @@
 """Times the reference implementation's own fine-tune against ours, step by step in turn.
 
-    against_reference.py BENCH_TRAIN BASE LINES NUMERICS BATCH MAX_LEN
+    against_reference.py BENCH_TRAIN BASE LINES NUMERICS BATCH MAX_LEN [OPTION...]
 
 BASE is a folder with base.safetensors and tokenizer.model, LINES a data set of a few batches, NUMERICS
-w4a8 or float32. After each step of finetune_local, which then waits, BENCH_TRAIN (tests/bench) trains
+w4a8 or float32; OPTIONs are BENCH_TRAIN's. After each step of finetune_local, which then waits, BENCH_TRAIN (tests/bench) trains
 on the same lines in the same order. The reference's first step, in which it compiles, does not count,
 nor does ours. Real tokens are those of the lines: what the reference pads is not counted.
 """
@@ -71,7 +71,7 @@ def tell(contest, numerics):
 
 
 def main():
-    bench_train, base, lines, numerics, batch, max_len = sys.argv[1:]
+    bench_train, base, lines, numerics, batch, max_len, *options = sys.argv[1:]
     if numerics == "float32":
         use_float32()
     finetune.get_tokenizer = lambda vocab_size=None: tokenizer.SANTokenizer(
@@ -80,7 +80,7 @@ def main():
         steps = -(-sum(1 for _ in file) // int(batch))
     command = [bench_train, "--brief", "--no-peak", "--base", base, "--lines", lines,
                "--numerics", numerics, "--batch", batch, "--max-len", max_len,
-               "--threads", str(min(2, os.cpu_count())), "--steps", str(steps - 1)]
+               "--threads", str(min(2, os.cpu_count())), "--steps", str(steps - 1), *options]
     contest = Contest(command)
     with tempfile.TemporaryDirectory() as folder:
         finetune.finetune_local(

@@ -3,11 +3,13 @@
  *
  *     bench_train [--base FOLDER] [--lines FILE] [--numerics w4a8|float32] [--batch N] [--steps N]
  *                 [--seconds S] [--threads N] [--level plain|avx2|avx512] [--evaluate FILE]
- *                 [--max-len N] [--no-peak] [--brief]
+ *                 [--max-len N] [--device cpu|cuda|cuda:N] [--precision float32|tf32|bf16]
+ *                 [--peak-size N] [--no-peak] [--no-profile] [--brief]
  *
  * --brief prints a line `step NUMBER TOKENS SECONDS LOSS` for each timed step and nothing else.
  *
- * FILE may be mixed, one-app or shuffled: build/bench/<that>.jsonl, which make bench-base makes.
+ * --no-profile: without the table of operations, for which each one is waited for; a card is then as
+ * fast as it is in a job. FILE may be mixed, long, one-app or shuffled: build/bench/<that>.jsonl, which make bench-base makes.
  */
 #include "tests/bench/report.h"
 
@@ -18,14 +20,18 @@
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 static const char usage[] =
-    "usage: bench_train [--base FOLDER] [--lines FILE|mixed|one-app|shuffled]\n"
+    "usage: bench_train [--base FOLDER] [--lines FILE|mixed|long|one-app|shuffled]\n"
     "                   [--numerics w4a8|float32] [--batch N] [--steps N] [--seconds S]\n"
     "                   [--threads N] [--level plain|avx2|avx512] [--evaluate FILE]\n"
-    "                   [--max-len N] [--no-peak] [--brief]\n";
+    "                   [--max-len N] [--device cpu|cuda|cuda:N] [--precision float32|tf32|bf16]\n"
+    "                   [--peak-size N] [--no-peak] [--no-profile] [--brief]\n";
+
+static const char *const precisions[] = {"float32", "tf32", "bf16"}; /* as in backend.h */
 
 static const char *lines_path(const char *name)
 {
     static const char *const known[][2] = {{"mixed", "build/bench/mixed.jsonl"},
+                                           {"long", "build/bench/long.jsonl"},
                                            {"one-app", "build/bench/one-app.jsonl"},
                                            {"shuffled", "build/bench/shuffled.jsonl"}};
 
@@ -35,8 +41,32 @@ static const char *lines_path(const char *name)
     return name;
 }
 
+static bool set_device(struct measure_options *options, const char *value)
+{
+    const char *number = strchr(value, ':');
+
+    options->on_card = strncmp(value, "cuda", 4) == 0;
+    options->device_index = number ? (int)strtoul(number + 1, NULL, 10) : 0;
+    return options->on_card || strcmp(value, "cpu") == 0;
+}
+
+static bool set_precision(struct measure_options *options, const char *value)
+{
+    for (size_t i = 0; i < COUNT_OF(precisions); i++)
+        if (strcmp(value, precisions[i]) == 0) {
+            options->precision = (enum backend_precision)i;
+            return true;
+        }
+    return false;
+}
+
 static bool set_option(struct measure_options *options, const char *name, const char *value)
 {
+    if (strcmp(name, "--device") == 0)
+        return set_device(options, value);
+    if (strcmp(name, "--precision") == 0)
+        return set_precision(options, value);
+
     if (strcmp(name, "--base") == 0)
         options->base_folder = value;
     else if (strcmp(name, "--lines") == 0)
@@ -49,6 +79,8 @@ static bool set_option(struct measure_options *options, const char *name, const 
         options->batch_size = strtoul(value, NULL, 10);
     else if (strcmp(name, "--max-len") == 0)
         options->max_len = strtoul(value, NULL, 10);
+    else if (strcmp(name, "--peak-size") == 0)
+        options->peak_size = strtoul(value, NULL, 10);
     else if (strcmp(name, "--steps") == 0)
         options->step_count = strtoul(value, NULL, 10);
     else if (strcmp(name, "--seconds") == 0)
@@ -87,6 +119,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--no-peak") == 0) {
             options.without_peak = true;
+        } else if (strcmp(argv[i], "--no-profile") == 0) {
+            options.without_profile = true;
         } else if (strcmp(argv[i], "--brief") == 0) {
             brief = true;
         } else if (i + 1 == argc || !set_option(&options, argv[i], argv[i + 1])) {
@@ -109,10 +143,14 @@ int main(int argc, char **argv)
         print_steps(&measure);
         return 0;
     }
-    (void)snprintf(title, sizeof(title), "%s, %s, batch %zu, %d threads: %s", options.training_path,
-                   options.numerics == NUMERICS_W4A8 ? "w4a8" : "float32", options.batch_size,
-                   options.thread_count, measure.device);
+    (void)snprintf(title, sizeof(title), "%s, %s, batch %zu, %d threads, products in %s: %s",
+                   options.training_path, options.numerics == NUMERICS_W4A8 ? "w4a8" : "float32",
+                   options.batch_size, options.thread_count, precisions[options.precision],
+                   measure.device);
     report_run(title, &measure);
-    report_flops(&measure);
+    if (options.on_card)
+        report_card(precisions[options.precision], &measure);
+    else
+        report_flops(&measure);
     return 0;
 }

@@ -21,7 +21,8 @@ struct child {
     const struct measure_options *options;
     struct measure *measure;
     struct backend *backend;
-    struct peak *peak; /* NULL: not measured */
+    struct peak *peak;   /* of the processor; NULL: not measured */
+    uint64_t free_bytes; /* of the device, before the run */
     atomic_bool stop;
     int64_t started_ns;    /* of the run */
     int64_t step_start_ns; /* of the step at work */
@@ -59,7 +60,8 @@ static void on_plan(void *context, const struct train_plan *plan)
 static void begin_timing(struct child *child)
 {
     (void)getrusage(RUSAGE_SELF, &child->usage);
-    backend_profile_start(child->backend);
+    if (!child->options->without_profile)
+        backend_profile_start(child->backend);
     child->timed_ns = clock_monotonic_ns();
 }
 
@@ -84,6 +86,8 @@ static void on_step(void *context, const struct train_step *step)
     child->told++;
     if (child->told == 1) {
         measure->first_step_s = elapsed_s;
+        if (child->options->on_card)
+            measure->device_bytes = child->free_bytes - backend_free_bytes(child->backend);
     } else {
         measure->steps[measure->step_count].elapsed_s = elapsed_s;
         measure->steps[measure->step_count].loss = step->train_loss;
@@ -111,6 +115,30 @@ static void on_epoch(void *context, const struct train_epoch *epoch)
 
 /* ---- in the child: the run --------------------------------------------------------------------- */
 
+static bool open_card(struct child *child, struct error *err)
+{
+    const struct measure_options *options = child->options;
+    const struct backend_options opening = {.device_index = options->device_index,
+                                            .thread_count = options->thread_count};
+    struct measure *measure = child->measure;
+    struct backend_device device = {0};
+    char reason[256];
+
+    if (backend_open(BACKEND_CUDA, &opening, &child->backend, reason, sizeof(reason)) != BACKEND_OK)
+        return error_set(err, ERR_DEVICE, "%s", reason);
+    (void)backend_describe(BACKEND_CUDA, options->device_index, &device);
+    (void)snprintf(measure->device, sizeof(measure->device), "%s, %d multiprocessors, %s",
+                   device.name, device.core_count, device.library);
+    backend_set_precision(child->backend, options->precision);
+    if (!options->without_peak)
+        measure->peak_gflops =
+            peak_of_card(child->backend, options->peak_size ? options->peak_size : PEAK_SIZE_CARD);
+    child->free_bytes = backend_free_bytes(child->backend);
+    if (backend_sync(child->backend) != BACKEND_OK)
+        return error_set(err, ERR_DEVICE, "%s", backend_fault(child->backend));
+    return true;
+}
+
 static bool open_backend(struct child *child, struct error *err)
 {
     const struct backend_options options = {.thread_count = child->options->thread_count,
@@ -119,6 +147,8 @@ static bool open_backend(struct child *child, struct error *err)
     const char *level = "";
     char reason[256];
 
+    if (child->options->on_card)
+        return open_card(child, err);
     if (backend_open(BACKEND_CPU, &options, &child->backend, reason, sizeof(reason)) != BACKEND_OK)
         return error_set(err, ERR_DEVICE, "%s", reason);
     (void)backend_describe(BACKEND_CPU, 0, &device);
@@ -162,7 +192,7 @@ static bool train(struct child *child, const char *folder, struct error *err)
                             .validation_path = options->validation_path,
                             .checkpoint_folder = folder,
                             .adapter_path = adapter,
-                            .device_label = "cpu:0",
+                            .device_label = options->on_card ? "cuda:0" : "cpu:0",
                             .hyper = hyperparameters_default()};
     const struct train_hooks hooks = {.context = child,
                                       .stop = &child->stop,

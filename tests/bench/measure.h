@@ -22,6 +22,9 @@ struct measure_options {
     enum numerics numerics;
     size_t batch_size;
     size_t max_len; /* 0: the default */
+    bool on_card;   /* CUDA; else the processor */
+    int device_index;
+    enum backend_precision precision;
     int thread_count;
     const char *simd_level;                   /* NULL: the best */
     size_t line_count, validation_line_count; /* the first of the files' lines; 0: all */
@@ -29,6 +32,8 @@ struct measure_options {
     bool first_step_only;                     /* no step is timed */
     double seconds;                           /* no further step after so long; 0: all of them */
     bool without_peak;                        /* its arrays are not the trainer's memory */
+    bool without_profile;                     /* it waits for each op: a card idles meanwhile */
+    size_t peak_size;                         /* of a card's products; 0: PEAK_SIZE_CARD */
 };
 
 struct measure_step {
@@ -52,6 +57,7 @@ struct measure {
     struct backend_profile profile[BACKEND_PROFILE_COUNT]; /* of the timed steps */
     long minor_faults, major_faults;                       /* in the timed steps */
     double peak_rss_mb;                                    /* of the process, from start to end */
+    uint64_t device_bytes;                                 /* of a card's memory, after a step */
     char device[256];
 };
 

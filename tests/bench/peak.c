@@ -106,3 +106,50 @@ double peak_measure(struct peak *peak)
     }
     return peak->best_gflops;
 }
+
+/* ---- cards ----------------------------------------------------------------------------------- */
+
+/* Values of a product that is not zero: those run faster than data does. */
+static bool fill_card(struct backend *be, float *values, size_t count)
+{
+    float *host = malloc(count * sizeof(*host));
+    uint32_t random = 1;
+
+    if (!host)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        random = random * 1664525u + 1013904223u;
+        host[i] = (float)(random >> 8) / (float)(1 << 24) - 0.5f;
+    }
+    backend_upload(be, values, host, count * sizeof(*host));
+    free(host);
+    return true;
+}
+
+double peak_of_card(struct backend *be, size_t size)
+{
+    const struct matmul shape = {
+        .M = size, .N = size, .K = size, .lda = size, .ldb = size, .ldc = size, .alpha = 1};
+    const size_t count = size * size;
+    const double flops = 2.0 * (double)size * (double)size * (double)size * RUN_PRODUCTS;
+    float *a = backend_alloc(be, 3 * count * sizeof(*a));
+    double best_gflops = 0;
+
+    if (!a || !fill_card(be, a, 2 * count)) {
+        backend_free(be, a);
+        return 0;
+    }
+    for (int run = 0; run <= RUNS; run++) { /* the first one loads kernels */
+        (void)backend_sync(be);
+        const int64_t started_ns = clock_monotonic_ns();
+        for (int i = 0; i < RUN_PRODUCTS; i++)
+            backend_matmul(be, a + 2 * count, a, a + count, &shape);
+        if (backend_sync(be) != BACKEND_OK)
+            break;
+        const double gflops = flops / (double)(clock_monotonic_ns() - started_ns);
+        if (run > 0 && gflops > best_gflops)
+            best_gflops = gflops;
+    }
+    backend_free(be, a);
+    return best_gflops;
+}

@@ -84,14 +84,39 @@ void report_run(const char *title, const struct measure *measure)
            (double)counts.line_tokens / steps, (double)counts.rows / steps,
            (double)counts.target_rows / steps, measure->batch_tokens);
     if (measure->peak_gflops > 0)
-        printf("  %.1f %% of sgemm's peak (%.1f GFLOP/s in this run); products %.1f GFLOP/s\n",
-               100 * measure_peak_share(measure), measure->peak_gflops,
-               measure_products_gflops(measure));
+        printf("  %.1f %% of the peak of products (%.1f GFLOP/s in this run)\n",
+               100 * measure_peak_share(measure), measure->peak_gflops);
+    if (measure_products_gflops(measure) > 0)
+        printf("  products %.1f GFLOP/s\n", measure_products_gflops(measure));
     print_memory(measure);
     printf("  page faults a step: %.0f minor, %.0f major\n", (double)measure->minor_faults / steps,
            (double)measure->major_faults / steps);
     print_operations(measure);
     (void)fflush(stdout);
+}
+
+void report_card(const char *precision, const struct measure *measure)
+{
+    const struct {
+        const char *name;
+        double value;
+        const char *unit;
+    } figures[] = {
+        {"tokens_per_s", measure_tokens_per_second(measure), "tokens/s"},
+        {"step_ms", measure_step_ms(measure), "ms"},
+        {"peak_tflops", measure->peak_gflops / 1e3, "TFLOP/s"},
+        {"peak_share", measure->peak_gflops > 0 ? measure_peak_share(measure) : 0, ""},
+        {"products_tflops", measure_products_gflops(measure) / 1e3, "TFLOP/s"},
+        {"memory_mb", (double)measure->device_bytes / 1e6, "MB"},
+    };
+
+    for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
+        char name[64];
+
+        (void)snprintf(name, sizeof(name), "card_%s_%s", figures[i].name, precision);
+        if (figures[i].value > 0)
+            report_figure(name, figures[i].value, figures[i].unit);
+    }
 }
 
 void report_flops(const struct measure *measure)
