@@ -263,7 +263,7 @@ struct json *scheduler_devices_json(struct scheduler *scheduler)
         json_add(missing, NULL, platform);
     }
     json_add(object, "missing", missing);
-    json_add_bool(object, "gpu_active", devices->gpu_active);
+    json_add_bool(object, "gpu_active", slots_gpu_in_service(&scheduler->queue->slots));
     json_add_bool(object, "has_more", false);
     return object;
 }

@@ -148,6 +148,18 @@ size_t slots_devices_in_service(struct slots *slots)
     return count;
 }
 
+bool slots_gpu_in_service(struct slots *slots)
+{
+    bool found = false;
+
+    (void)pthread_mutex_lock(&slots->lock);
+    for (size_t i = 0; i < slots->device_count; i++)
+        found = found ||
+                (slots->devices[i].in_service && devices_is_gpu(slots->devices[i].device->kind));
+    (void)pthread_mutex_unlock(&slots->lock);
+    return found;
+}
+
 /* ---- shown ------------------------------------------------------------------------------------------- */
 
 /* The jobs on a device: the first by itself, as when there was but one, and all of them. Under lock. */

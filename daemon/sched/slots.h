@@ -74,6 +74,7 @@ struct slot_use { /* of one device */
 };
 struct slot_use slots_use(struct slots *slots, size_t device);
 size_t slots_devices_in_service(struct slots *slots);
+bool slots_gpu_in_service(struct slots *slots); /* at least one */
 
 struct inventory;
 /* The list of GET /v1/devices. */

@@ -61,7 +61,6 @@ static enum inventory_answer try_device(struct worker *worker, char *ret_reason,
                                             .thread_count = slot->thread_count,
                                             .simd_level =
                                                 device->simd_level[0] ? device->simd_level : NULL};
-    enum inventory_answer answer;
 
     if (backend_open(device->kind, &options, &worker->parts.backend, ret_reason, reason_size) !=
         BACKEND_OK) {
@@ -69,10 +68,12 @@ static enum inventory_answer try_device(struct worker *worker, char *ret_reason,
             (void)snprintf(ret_reason, reason_size, "it could not be opened");
         return INVENTORY_FAILED;
     }
-    log_device(device, slot->thread_count);
-    answer = inventory_admit(queue->inventory, slot->device, worker->parts.backend, &slot->stop,
-                             ret_reason, reason_size);
-    if (answer != INVENTORY_USABLE)
+    const enum inventory_answer answer =
+        inventory_admit(queue->inventory, slot->device, worker->parts.backend, &slot->stop,
+                        ret_reason, reason_size);
+    if (answer == INVENTORY_USABLE)
+        log_device(device, slot->thread_count);
+    else
         close_device(worker);
     return answer;
 }

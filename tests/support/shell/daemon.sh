@@ -14,6 +14,7 @@ base_folder() {
 start_daemon() {
     local out=$1
     shift
+    : >"$work/needled.log" # else the port of an earlier one may be read
     "$out/needled" --state-dir "$work/state" --listen 127.0.0.1:0 "$@" 2>"$work/needled.log" &
     daemon=$!
     for _ in $(seq 300); do
