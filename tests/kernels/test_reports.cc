@@ -221,8 +221,67 @@ static int look_around(void)
                                                                                                 : 6;
 }
 
-/* Before any test has set options. */
-static void the_environment_decides_where_no_test_does(void **)
+/* What an allocation, and a launch that is waited for, come to on a device. */
+static cudaError_t allocate(int device, size_t size_bytes)
+{
+    void *memory;
+
+    cudaSetDevice(device);
+    return cudaMalloc(&memory, size_bytes);
+}
+
+static cudaError_t launch(int device, float *x)
+{
+    cudaSetDevice(device);
+    GPU_LAUNCH(doubles, 1, NULL, x, 4);
+    return cudaDeviceSynchronize();
+}
+
+static size_t free_bytes_of(int device)
+{
+    size_t free_bytes = 0, total_bytes = 0;
+
+    cudaSetDevice(device);
+    cudaMemGetInfo(&free_bytes, &total_bytes);
+    return free_bytes;
+}
+
+static bool make_file(const char *path)
+{
+    FILE *file = fopen(path, "we");
+
+    return file && fclose(file) == 0;
+}
+
+static int run_short_and_break(void)
+{
+    const char *full = strchr(getenv("STANDIN_FULL_FILE"), ':') + 1;
+    const char *broken = strchr(getenv("STANDIN_FAIL_FILE"), ':') + 1;
+    float *x, *y;
+
+    if (cudaMalloc((void **)&x, 16) != cudaSuccess || allocate(0, 16) != cudaSuccess)
+        return 1;
+    if (launch(0, x) != cudaSuccess || allocate(0, 16) != cudaErrorMemoryAllocation)
+        return 2; /* the first after a launch does not fit, all others do */
+    if (allocate(0, 16) != cudaSuccess || free_bytes_of(0) < 7900)
+        return 3;
+    if (!make_file(full) || free_bytes_of(0) > 1000 || free_bytes_of(1) != 8000 ||
+        allocate(0, 2000) != cudaErrorMemoryAllocation)
+        return 4;
+    if (remove(full) != 0 || free_bytes_of(0) < 7900 || allocate(0, 2000) != cudaSuccess)
+        return 5;
+    cudaSetDevice(1);
+    if (cudaMalloc((void **)&y, 16) != cudaSuccess || launch(1, y) != cudaSuccess)
+        return 6;
+    if (!make_file(broken) || launch(1, y) != cudaErrorLaunchFailure ||
+        launch(0, x) != cudaSuccess || remove(broken) != 0 ||
+        launch(1, y) != cudaErrorLaunchFailure)
+        return 7;
+    return 0;
+}
+
+/* Before any test has set options: in a process with that environment, NAME=VALUE each. */
+static void in_environment(const char *const *variables, size_t count, int (*body)(void))
 {
     int status;
 
@@ -230,16 +289,35 @@ static void the_environment_decides_where_no_test_does(void **)
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        setenv("STANDIN_DEVICES", "2", 1);
-        setenv("STANDIN_MEMORY", "5000", 1);
-        setenv("STANDIN_DEFER", "1", 1);
-        setenv("STANDIN_ORDER", "17", 1);
-        setenv("STANDIN_FAIL_LAUNCH", "1:3", 1);
-        _exit(look_around());
+        for (size_t i = 0; i < count; i++)
+            putenv(const_cast<char *>(variables[i]));
+        _exit(body());
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void the_environment_decides_where_no_test_does(void **)
+{
+    static const char *const variables[] = {"STANDIN_DEVICES=2", "STANDIN_MEMORY=5000",
+                                            "STANDIN_DEFER=1", "STANDIN_ORDER=17",
+                                            "STANDIN_FAIL_LAUNCH=1:3"};
+
+    in_environment(variables, sizeof variables / sizeof variables[0], look_around);
+}
+
+static void devices_run_short_and_break_when_a_test_says_so(void **)
+{
+    char folder[] = "/tmp/standin-XXXXXX", full[64], broken[64];
+
+    assert_non_null(mkdtemp(folder));
+    snprintf(full, sizeof full, "STANDIN_FULL_FILE=0:%s/full", folder);
+    snprintf(broken, sizeof broken, "STANDIN_FAIL_FILE=1:%s/broken", folder);
+    const char *const variables[] = {"STANDIN_DEVICES=2", "STANDIN_MEMORY=8000",
+                                     "STANDIN_OUT_OF_MEMORY=0:1", full, broken};
+    in_environment(variables, sizeof variables / sizeof variables[0], run_short_and_break);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 #define REPORTING(name) cmocka_unit_test_setup_teardown(name, fresh, empty)
@@ -248,6 +326,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_environment_decides_where_no_test_does),
+        cmocka_unit_test(devices_run_short_and_break_when_a_test_says_so),
         REPORTING(threads_that_part_ways_are_told),
         REPORTING(copies_and_fills_outside_of_a_buffer_are_told),
         REPORTING(products_outside_of_a_buffer_are_told),

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 const struct standin_options standin_defaults = {
     STANDIN_FORWARD, 0, false, 1, (size_t)1 << 30, (size_t)2 << 30, 0, 0,
@@ -17,6 +18,12 @@ static bool options_set;
 /* Set by the environment alone: for the whole daemon, which looks at devices and never at launches. */
 static int old_device = -1, mute_device = -1;
 static const char *skipped_kernel = "";
+static struct trigger { /* on a device */
+    int device;
+    char file[256];
+} breaks_with = {-1, ""}, full_with = {-1, ""};
+static int short_device = -1; /* its first allocation after so many launches finds no memory */
+static uint64_t short_launch;
 
 static struct device {
     cudaError_t fault;
@@ -38,6 +45,20 @@ static void take_options(const struct standin_options *taken)
     options_set = true;
     memset(devices, 0, sizeof devices);
     group_set_order(options.order, options.seed);
+}
+
+/* Of a variable that says DEVICE:FILE. */
+static void read_trigger(const char *name, struct trigger *trigger)
+{
+    const char *value = getenv(name);
+
+    if (value && sscanf(value, "%d:%255s", &trigger->device, trigger->file) != 2)
+        report_and_exit("%s is '%s', needed is DEVICE:FILE", name, value);
+}
+
+static bool is_set_off(const struct trigger *trigger, int device)
+{
+    return trigger->device == device && access(trigger->file, F_OK) == 0;
 }
 
 static void read_environment(void)
@@ -72,6 +93,14 @@ static void read_environment(void)
         mute_device = atoi(mute);
     if (skip)
         skipped_kernel = skip;
+    const char *out = getenv("STANDIN_OUT_OF_MEMORY");
+    if (out) {
+        if (sscanf(out, "%d:%llu", &short_device, &launch) != 2)
+            report_and_exit("STANDIN_OUT_OF_MEMORY is '%s', needed is DEVICE:N", out);
+        short_launch = launch;
+    }
+    read_trigger("STANDIN_FAIL_FILE", &breaks_with);
+    read_trigger("STANDIN_FULL_FILE", &full_with);
     take_options(&read);
 }
 
@@ -137,6 +166,19 @@ size_t device_memory_bytes(void)
     return options.memory_bytes;
 }
 
+size_t device_others_bytes(int device)
+{
+    return is_set_off(&full_with, device) ? options.memory_bytes / 8 * 7 : 0;
+}
+
+bool device_is_short(int device)
+{
+    if (device != short_device || devices[device].counts.launches < short_launch)
+        return false;
+    short_device = -1; /* once */
+    return true;
+}
+
 size_t device_address_bytes(void)
 {
     return options.address_bytes;
@@ -165,7 +207,8 @@ struct standin_counts *device_counts(int device)
 void device_count_launch(int device)
 {
     devices[device].counts.launches++;
-    if (device == options.fail_device && devices[device].counts.launches == options.fail_launch)
+    if ((device == options.fail_device && devices[device].counts.launches == options.fail_launch) ||
+        is_set_off(&breaks_with, device))
         devices[device].fault = cudaErrorLaunchFailure;
 }
 

@@ -30,6 +30,8 @@ cudaError_t api_fail(cudaError_t error);
 
 int device_current(void);
 size_t device_memory_bytes(void);
+size_t device_others_bytes(int device); /* of these, taken by other programs */
+bool device_is_short(int device);       /* whether this allocation is the one that must not fit */
 size_t device_address_bytes(void);
 bool device_is_deferred(void);
 bool device_skips(const char *kernel); /* its launches do nothing */

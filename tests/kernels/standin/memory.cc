@@ -222,6 +222,13 @@ static void close_pages(const struct allocation *a)
         abort();
 }
 
+static size_t free_bytes(int device)
+{
+    const size_t taken = used_bytes[device] + device_others_bytes(device);
+
+    return taken < device_memory_bytes() ? device_memory_bytes() - taken : 0;
+}
+
 cudaError_t cudaMalloc(void **ret_memory, size_t size_bytes)
 {
     const struct api_call call;
@@ -235,7 +242,7 @@ cudaError_t cudaMalloc(void **ret_memory, size_t size_bytes)
         *ret_memory = NULL;
         return cudaSuccess;
     }
-    if (size_bytes > device_memory_bytes() - used_bytes[device])
+    if (size_bytes > free_bytes(device) || device_is_short(device))
         return api_fail(cudaErrorMemoryAllocation);
     (void)memory_device_range(&ignored);
     const size_t pages_bytes = round_up(size_bytes, PAGE);
@@ -341,6 +348,6 @@ cudaError_t cudaMemGetInfo(size_t *ret_free, size_t *ret_total)
     if (call.error != cudaSuccess)
         return call.error;
     *ret_total = device_memory_bytes();
-    *ret_free = *ret_total - used_bytes[device_current()];
+    *ret_free = free_bytes(device_current());
     return cudaSuccess;
 }
