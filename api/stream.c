@@ -16,6 +16,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -39,14 +40,17 @@ struct stream {
     bool started;
 
     bool asleep;        /* guarded by owner's lock: suspended, for want of news */
-    bool working;       /* guarded by owner's lock: suspended, the pool has it */
     bool news;          /* guarded by owner's lock: look again */
     bool keepalive_due; /* guarded by owner's lock */
     bool gone;          /* guarded by owner's lock: the reader has closed */
     bool probed;        /* guarded by owner's lock: half-closed, a comment was sent to see */
     int64_t written_ns; /* guarded by owner's lock */
 
-    /* From here the serving thread's; the pool's while it reads a page, the connection suspended. */
+    /* Set before the pool gets the stream, cleared (release) as the last thing before the connection
+     * is resumed, read (acquire) by the library's thread before it touches what the pool wrote. The
+     * library's own lock orders the two as well; this says so in our own code. */
+    _Atomic bool working;
+    /* From here the serving thread's; the pool's while working, the connection suspended. */
     struct tail_cursor cursor;
     struct buf pending;
     size_t sent;    /* bytes of pending */
@@ -360,9 +364,7 @@ static void read_page(struct pool_task *task)
         stream->abandoned = is_abandoned(stream, store);
     }
     stores_give(stores, store);
-    pthread_mutex_lock(&stream->owner->lock);
-    stream->working = false;
-    pthread_mutex_unlock(&stream->owner->lock);
+    atomic_store_explicit(&stream->working, false, memory_order_release);
     MHD_resume_connection(connection); /* the stream is the library's again */
 }
 
@@ -377,7 +379,6 @@ static enum next_step choose_step(struct stream *stream)
     enum next_step step = STEP_LOOK;
 
     pthread_mutex_lock(&streams->lock);
-    assert(!stream->working);
     if (stream->gone || stream->failed) {
         step = STEP_GONE;
     } else if (stream->cursor.done || stream->abandoned || stream->farewell) {
@@ -403,14 +404,13 @@ static void send_to_pool(struct stream *stream, bool comment)
 {
     stream->comment = comment;
     stream->task.work = read_page;
-    pthread_mutex_lock(&stream->owner->lock);
-    stream->working = true;
-    pthread_mutex_unlock(&stream->owner->lock);
+    atomic_store_explicit(&stream->working, true,
+                          memory_order_relaxed); /* the pool's lock orders */
     MHD_suspend_connection(stream->connection);
     if (pool_submit(stream->owner->options.pool, &stream->task))
-        return; /* the pool's from here */
+        return;                                                           /* the pool's from here */
+    atomic_store_explicit(&stream->working, false, memory_order_relaxed); /* ours still */
     pthread_mutex_lock(&stream->owner->lock);
-    stream->working = false;
     stream->owner->stopping = true; /* the pool takes no more: so it is */
     pthread_mutex_unlock(&stream->owner->lock);
     MHD_resume_connection(stream->connection);
@@ -446,6 +446,8 @@ static ssize_t read_stream(void *context, uint64_t position, char *bytes, size_t
     struct stream *stream = context;
 
     (void)position; /* a stream is read once, forwards */
+    if (atomic_load_explicit(&stream->working, memory_order_acquire))
+        return 0; /* it is resumed when the page is there */
     for (;;) {
         if (stream->sent < stream->pending.size)
             return give_pending(stream, bytes, capacity);
