@@ -131,10 +131,18 @@ void backend_close(struct backend *be)
     be->table->close(be);
 }
 
-void backend_set_precision(struct backend *be, enum backend_precision precision)
+const char *const backend_precision_names[] = {
+    [BACKEND_FLOAT32] = "float32",
+    [BACKEND_TF32] = "tf32",
+    [BACKEND_BF16] = "bf16",
+    [BACKEND_PRECISION_COUNT] = NULL,
+};
+
+enum backend_precision backend_set_precision(struct backend *be, enum backend_precision precision)
 {
     assert(precision <= BACKEND_BF16);
-    be->precision = precision;
+    be->precision = be->precisions & BACKEND_PRECISION_BIT(precision) ? precision : BACKEND_FLOAT32;
+    return be->precision;
 }
 
 void backend_set_fault(struct backend *be, enum backend_status status, const char *format, ...)

@@ -28,6 +28,8 @@ enum backend_status {
 /* In which the factors of matrix products are read; they are stored, and sums are made, in float32.
  * Devices without the faster ones compute in float32. */
 enum backend_precision { BACKEND_FLOAT32, BACKEND_TF32, BACKEND_BF16 };
+#define BACKEND_PRECISION_COUNT (BACKEND_BF16 + 1)
+extern const char *const backend_precision_names[]; /* "float32", "tf32", "bf16", NULL */
 
 struct backend_options {
     int device_index;
@@ -91,8 +93,9 @@ struct backend_check {
 enum backend_status backend_check(struct backend *be, struct backend_check *ret_check,
                                   char *ret_reason, size_t reason_size);
 
-/* From the next op on; BACKEND_FLOAT32 after opening. */
-void backend_set_precision(struct backend *be, enum backend_precision precision);
+/* From the next op on; BACKEND_FLOAT32 after opening. Returns what the device computes in then:
+ * BACKEND_FLOAT32 where it lacks the one asked for. */
+enum backend_precision backend_set_precision(struct backend *be, enum backend_precision precision);
 
 /* 64-byte aligned and zeroed; NULL (and the fault BACKEND_NO_MEMORY kept) when it does not fit. */
 void *backend_alloc(struct backend *be, size_t size_bytes);

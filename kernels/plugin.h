@@ -14,7 +14,7 @@
 #include "kernels/table.h"
 
 /* Grows with every change of what is declared here, in backend.h, ops.h or table.h. */
-#define PLUGIN_ABI 2
+#define PLUGIN_ABI 3
 
 struct plugin {
     uint32_t abi; /* PLUGIN_ABI of its build; the next two catch a forgotten change */

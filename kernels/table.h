@@ -36,6 +36,7 @@ struct backend {
     enum backend_status status; /* first fault */
     char fault[256];
     enum backend_precision precision;
+    unsigned precisions; /* that the device has besides float32, as in backend.h */
     size_t allocated_bytes;
     bool is_profiled;
     struct backend_profile profile[BACKEND_PROFILE_COUNT];

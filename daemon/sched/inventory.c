@@ -211,12 +211,11 @@ static void add_known(struct json *object, const char *name, int64_t number)
 
 static struct json *precisions_json(unsigned precisions)
 {
-    static const char *const names[] = {"float32", "tf32", "bf16"};
     struct json *array = json_new_array();
 
-    for (unsigned i = 0; i < COUNT_OF(names); i++) {
+    for (unsigned i = 0; i < BACKEND_PRECISION_COUNT; i++) {
         if (precisions & BACKEND_PRECISION_BIT(i))
-            json_add_string(array, NULL, names[i]);
+            json_add_string(array, NULL, backend_precision_names[i]);
     }
     return array;
 }

@@ -125,8 +125,10 @@ static bool read_split(const struct json *object, double *ret_split, struct erro
 static bool read_rules(const struct json *object, struct hyperparameters *hyper, struct error *err)
 {
     size_t numerics = hyper->numerics, overlong = hyper->overlong, rules = hyper->data_rules;
+    size_t precision = hyper->precision;
 
     if (!read_choice(object, "numerics", numerics_names, &numerics, err) ||
+        !read_choice(object, "precision", backend_precision_names, &precision, err) ||
         !read_choice(object, "overlong", overlong_names, &overlong, err) ||
         !read_choice(object, "data_rules", rules_names, &rules, err))
         return false;
@@ -139,6 +141,7 @@ static bool read_rules(const struct json *object, struct hyperparameters *hyper,
         overlong = OVERLONG_TRUNCATE;
     }
     hyper->numerics = (enum numerics)numerics;
+    hyper->precision = (enum backend_precision)precision;
     hyper->overlong = (enum overlong)overlong;
     hyper->data_rules = (enum data_rules)rules;
     return true;
@@ -149,7 +152,8 @@ static bool read_hyper(const struct json *object, struct hyperparameters *hyper,
     static const char *const known[] = {
         "n_epochs",  "batch_size", "learning_rate", "learning_rate_multiplier",
         "lora_rank", "lora_alpha", "max_len",       "val_split",
-        "numerics",  "overlong",   "data_rules",    NULL,
+        "numerics",  "precision",  "overlong",      "data_rules",
+        NULL,
     };
 
     return json_only_fields(object, known, err) &&
@@ -323,6 +327,7 @@ struct json *request_hyper_json(const struct hyperparameters *hyper)
     json_add_int(object, "max_len", (int64_t)hyper->max_len);
     json_add_double(object, "val_split", hyper->val_split);
     json_add_string(object, "numerics", numerics_names[hyper->numerics]);
+    json_add_string(object, "precision", backend_precision_names[hyper->precision]);
     json_add_string(object, "overlong", overlong_names[hyper->overlong]);
     json_add_string(object, "data_rules", rules_names[hyper->data_rules]);
     return object;

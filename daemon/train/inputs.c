@@ -255,19 +255,23 @@ bool inputs_identity(const struct inputs *inputs, const struct hyperparameters *
                      struct digests *digests, char ret_identity[INPUTS_IDENTITY_SIZE],
                      struct error *err)
 {
-    char base[SHA256_HEX_SIZE], tokenizer[SHA256_HEX_SIZE];
+    char base[SHA256_HEX_SIZE], tokenizer[SHA256_HEX_SIZE], precision[32] = "";
 
     if (!digests_of_file(digests, inputs->base_path, base, err) ||
         !digests_of_file(digests, inputs->tokenizer_path, tokenizer, err))
         return with_param(err, "model");
+    /* float32 goes unsaid: checkpoints from before there was a choice stay good. */
+    if (hyper->precision != BACKEND_FLOAT32)
+        (void)snprintf(precision, sizeof(precision), " precision %s",
+                       backend_precision_names[hyper->precision]);
     (void)snprintf(ret_identity, INPUTS_IDENTITY_SIZE,
                    "training %s validation %s base %s tokenizer %s n_epochs %zu batch_size %zu "
                    "learning_rate %.17g lora_rank %zu lora_alpha %.17g max_len %zu val_split %.17g "
-                   "numerics %d overlong %d data_rules %d seed %" PRIu64,
+                   "numerics %d overlong %d data_rules %d seed %" PRIu64 "%s",
                    inputs->training->sha256,
                    inputs->validation ? inputs->validation->sha256 : "none", base, tokenizer,
                    hyper->n_epochs, hyper->batch_size, hyper->learning_rate, hyper->lora_rank,
                    hyper->lora_alpha, hyper->max_len, hyper->val_split, (int)hyper->numerics,
-                   (int)hyper->overlong, (int)hyper->data_rules, hyper->seed);
+                   (int)hyper->overlong, (int)hyper->data_rules, hyper->seed, precision);
     return true;
 }

@@ -206,8 +206,11 @@ bool loop_write_adapter(const struct loop *loop, const char *path, uint64_t *ret
                         char ret_sha256[SHA256_HEX_SIZE], struct error *err)
 {
     const char *numerics = loop->job->hyper.numerics == NUMERICS_W4A8 ? "\"w4a8\"" : "\"float32\"";
+    char precision[16];
     struct buf device;
 
+    (void)snprintf(precision, sizeof(precision), "\"%s\"",
+                   backend_precision_names[loop->precision]);
     buf_init(&device, METADATA_SIZE_MAX);
     jsontext_write_string(loop->job->device_label, strlen(loop->job->device_label), &device);
     if (device.failed) {
@@ -218,6 +221,7 @@ bool loop_write_adapter(const struct loop *loop, const char *path, uint64_t *ret
         {"device", device.data},
         {"needled", "\"" NEEDLED_VERSION "\""},
         {"numerics", numerics},
+        {"precision", precision},
     };
     const bool ok = model_write_adapter(loop->model, path, loop->job->base_name, extra,
                                         COUNT_OF(extra), ret_size_bytes, ret_sha256, err);

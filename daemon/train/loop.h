@@ -23,6 +23,7 @@ struct loop {
     const struct inputs *inputs;
     const char *identity;
     struct backend *backend;
+    enum backend_precision precision; /* that the backend is set to */
     struct model *model;
     struct packing *packing;
     struct model_values values;

@@ -19,6 +19,7 @@ struct hyperparameters hyperparameters_default(void)
         .max_len = 1024,
         .val_split = 0.1,
         .numerics = NUMERICS_W4A8,
+        .precision = BACKEND_FLOAT32,
         .overlong = OVERLONG_REFUSE,
         .data_rules = DATA_RULES_STRICT,
         .seed = 0,
@@ -138,6 +139,21 @@ static bool go_on(const struct loop *loop, struct error *err)
     return !loop_stop_seen(loop) || error_set(err, ERR_CANCELLED, "stopped before the first step");
 }
 
+/* What the weights and sums are is float32 in any case. */
+static void set_precision(struct loop *loop)
+{
+    const enum backend_precision wanted = loop->job->hyper.precision;
+    char text[256];
+
+    loop->precision = backend_set_precision(loop->backend, wanted);
+    if (loop->precision == wanted)
+        return;
+    (void)snprintf(text, sizeof(text),
+                   "precision is '%s', which %.64s does not have: it computes in float32",
+                   backend_precision_names[wanted], loop->job->device_label);
+    loop_warn(loop, text);
+}
+
 static bool set_up(struct run *run, struct error *err)
 {
     struct loop *loop = &run->loop;
@@ -227,6 +243,7 @@ bool train_run(struct backend *be, const struct train_job *job, const struct tra
     run->loop.job = job;
     run->loop.hooks = hooks;
     run->loop.backend = be;
+    set_precision(&run->loop);
     if (set_up(run, &why)) {
         tell_plan(run);
         ok = loop_run(&run->loop, &end, &why);
@@ -250,5 +267,6 @@ bool train_run(struct backend *be, const struct train_job *job, const struct tra
 out:
     tear_down(run);
     free(run);
+    (void)backend_set_precision(be, BACKEND_FLOAT32); /* which every device has */
     return ok;
 }

@@ -26,11 +26,12 @@ struct hyperparameters { /* resolved: no "auto" left */
     size_t max_len;
     double val_split; /* 0 <= x < 1; not used with a validation file */
     enum numerics numerics;
+    enum backend_precision precision; /* of products, where the device has it; else a warning */
     enum overlong overlong;
     enum data_rules data_rules;
     uint64_t seed;
 };
-/* The reference's defaults: 3, 16, 1e-4, 16, 32, 1024, 0.1, W4A8, refuse, strict, 0. */
+/* The reference's defaults: 3, 16, 1e-4, 16, 32, 1024, 0.1, W4A8, float32, refuse, strict, 0. */
 struct hyperparameters hyperparameters_default(void);
 
 struct train_job {

@@ -315,6 +315,7 @@ enum backend_status cuda_open(const struct backend_options *options, struct back
     }
     /* Missing: our own kernel multiplies, and the inventory says why. */
     (void)cuda_blas_open(&cuda->blas, cuda->stream, ret_reason, reason_size);
+    cuda->base.precisions = cuda_precisions(cuda->device, cuda->blas.handle != NULL);
     *ret_backend = &cuda->base;
     return BACKEND_OK;
 }

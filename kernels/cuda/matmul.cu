@@ -7,6 +7,10 @@
  *   C' [N,M] = alpha op(B)' op(A)' + beta C'
  *
  * and no matrix is turned over.
+ *
+ * Factors are rounded to tf32 or bf16 by the library, on their way from memory to the tensor cores:
+ * no copies of weights in another type are kept or made again, sums and results are f32. Our own
+ * kernel computes in f32 alone; a backend without the library offers nothing else.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/gpu/matmul.h"

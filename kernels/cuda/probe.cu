@@ -139,6 +139,16 @@ static unsigned precisions_of(const struct cudaDeviceProp *known, bool has_libra
     return set;
 }
 
+unsigned cuda_precisions(int device_index, bool has_library)
+{
+    struct cudaDeviceProp known;
+    char reason[200];
+
+    if (!read_properties(device_index, &known, reason, sizeof reason))
+        return BACKEND_PRECISION_BIT(BACKEND_FLOAT32);
+    return precisions_of(&known, has_library);
+}
+
 enum backend_status cuda_describe(int device_index, struct backend_device *ret_device)
 {
     struct backend_device device = {};

@@ -75,6 +75,7 @@ bad max_len '"max_len":513' 'at most 512 tokens'
 bad val_split '"val_split":1'
 bad val_split '"val_split":-0.1'
 bad numerics '"numerics":"int8"' "'w4a8', 'float32'"
+bad precision '"precision":"fp16"' "'float32', 'tf32', 'bf16'"
 bad overlong '"overlong":"cut"' "'refuse', 'drop', 'truncate'"
 bad data_rules '"data_rules":"loose"' "'strict', 'as_reference'"
 bad overlong '"data_rules":"as_reference","overlong":"drop"' "implies 'truncate'"
@@ -235,7 +236,7 @@ created=$(curl -s -H 'Content-Type: application/json' -d '{"model":"needle-3","t
     $url/v1/fine_tuning/jobs)
 id=$(field id <<<"$created")
 expect "curl -d creates" has '"object":"fine_tuning.job".*"status":"(validating_files|queued|running)"' "$created"
-expect "the defaults are the reference's" has "$defaults,\"numerics\":\"w4a8\",\"overlong\":\"refuse\",\"data_rules\":\"strict\"" "$created"
+expect "the defaults are the reference's" has "$defaults,\"numerics\":\"w4a8\",\"precision\":\"float32\",\"overlong\":\"refuse\",\"data_rules\":\"strict\"" "$created"
 expect "seed is 0, the device is any" is "$(field seed <<<"$created") $(field device <<<"$created")" "0 auto"
 events=$(curl -s -N $url/v1/fine_tuning/jobs/$id/events?stream=true)
 expect "curl -N streams to the end" has '"status":"succeeded"' "$(tail -n 3 <<<"$events")"

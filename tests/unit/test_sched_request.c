@@ -47,6 +47,7 @@ static void an_empty_request_has_the_references_defaults(void **state)
     assert_true(request.hyper.lora_alpha == 32);
     assert_true(request.hyper.val_split == 0.1);
     assert_int_equal(request.hyper.numerics, NUMERICS_W4A8);
+    assert_int_equal(request.hyper.precision, BACKEND_FLOAT32);
     assert_int_equal(request.hyper.overlong, OVERLONG_REFUSE);
     assert_int_equal(request.hyper.data_rules, DATA_RULES_STRICT);
     assert_true(request_fit_base(&request, 4096, &err));
@@ -68,7 +69,7 @@ static void both_shapes_and_auto_are_taken(void **state)
     static const char hyper[] =
         "{'n_epochs':50,'batch_size':'auto','learning_rate_multiplier':0.5,'lora_rank':4,"
         "'lora_alpha':8.5,'max_len':64,'val_split':0,'numerics':'float32','overlong':'drop',"
-        "'data_rules':'auto'}";
+        "'data_rules':'auto','precision':'bf16'}";
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(bodies); i++) {
@@ -90,6 +91,7 @@ static void both_shapes_and_auto_are_taken(void **state)
         assert_true(request.hyper.lora_alpha == 8.5);
         assert_true(request.hyper.val_split == 0);
         assert_int_equal(request.hyper.numerics, NUMERICS_FLOAT32);
+        assert_int_equal(request.hyper.precision, BACKEND_BF16);
         assert_int_equal(request.hyper.overlong, OVERLONG_DROP);
         assert_true(request_fit_base(&request, 64, &err));
         assert_int_equal(request.hyper.max_len, 64);
@@ -137,6 +139,8 @@ static void what_is_wrong_is_refused_by_its_name(void **state)
         {"{'val_split':1}", "val_split"},
         {"{'val_split':-0.1}", "val_split"},
         {"{'numerics':'fp16'}", "numerics"},
+        {"{'precision':'fp16'}", "precision"},
+        {"{'precision':32}", "precision"},
         {"{'overlong':'cut'}", "overlong"},
         {"{'data_rules':'loose'}", "data_rules"},
         {"{'data_rules':'as_reference','overlong':'drop'}", "overlong"},
@@ -256,6 +260,7 @@ static void stored_hyper_parameters_read_back_as_they_were(void **state)
     hyper.overlong = OVERLONG_TRUNCATE;
     hyper.data_rules = DATA_RULES_AS_REFERENCE;
     hyper.numerics = NUMERICS_FLOAT32;
+    hyper.precision = BACKEND_TF32;
     object = request_hyper_json(&hyper);
     assert_true(json_print_text(object, &text, &err));
     /* the multiplier stands beside the rate and does not count */
@@ -267,6 +272,7 @@ static void stored_hyper_parameters_read_back_as_they_were(void **state)
     assert_int_equal(back.overlong, OVERLONG_TRUNCATE);
     assert_int_equal(back.data_rules, DATA_RULES_AS_REFERENCE);
     assert_int_equal(back.numerics, NUMERICS_FLOAT32);
+    assert_int_equal(back.precision, BACKEND_TF32);
     free(text);
     json_free(object);
     assert_false(request_hyper_parse(NULL, &back, &err));

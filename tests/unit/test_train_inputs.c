@@ -306,6 +306,8 @@ static void the_identity_changes_with_each_thing_that_changes_the_result(void **
     CHANGES(max_len, 511);
     CHANGES(val_split, 0.2);
     CHANGES(numerics, NUMERICS_FLOAT32);
+    CHANGES(precision, BACKEND_TF32);
+    CHANGES(precision, BACKEND_BF16);
     CHANGES(overlong, OVERLONG_DROP);
     CHANGES(data_rules, DATA_RULES_AS_REFERENCE);
     CHANGES(seed, 1);

@@ -285,10 +285,36 @@ static void the_adapter_says_what_made_it(void **state)
     assert_true(safetensors_open(first.adapter_path, &file, &err));
     assert_string_equal(safetensors_metadata(file, "device"), "\"cpu:0\"");
     assert_string_equal(safetensors_metadata(file, "numerics"), "\"float32\"");
+    assert_string_equal(safetensors_metadata(file, "precision"), "\"float32\"");
     assert_string_equal(safetensors_metadata(file, "needled"), "\"" NEEDLED_VERSION "\"");
     assert_string_equal(safetensors_metadata(file, "base"), "\"base.safetensors\"");
     safetensors_close(file);
     training_release(&first);
+    backend_close(be);
+}
+
+static void a_precision_that_the_device_lacks_is_float32_with_a_warning(void **state)
+{
+    (void)state;
+    struct backend *be = training_backend(BACKEND_CPU);
+    struct safetensors *file = NULL;
+    struct error err = {0};
+
+    init_small(&first, FIXTURES "inputs/jsonl/one-example.jsonl", NUMERICS_FLOAT32);
+    init_small(&second, FIXTURES "inputs/jsonl/one-example.jsonl", NUMERICS_FLOAT32);
+    second.job.hyper.precision = BACKEND_BF16;
+    training_run(&first, be);
+    training_run(&second, be);
+    assert_int_equal(first.warning_count, 0);
+    assert_int_equal(second.warning_count, 1);
+    assert_string_equal(second.last_warning,
+                        "precision is 'bf16', which cpu:0 does not have: it computes in float32");
+    assert_true(training_same_bytes(first.adapter_path, second.adapter_path));
+    assert_true(safetensors_open(second.adapter_path, &file, &err));
+    assert_string_equal(safetensors_metadata(file, "precision"), "\"float32\"");
+    safetensors_close(file);
+    training_release(&first);
+    training_release(&second);
     backend_close(be);
 }
 
@@ -362,6 +388,7 @@ int main(void)
         cmocka_unit_test(a_single_step_has_no_warm_up_and_says_so),
         cmocka_unit_test(equal_jobs_give_equal_bytes_and_another_seed_others),
         cmocka_unit_test(the_adapter_says_what_made_it),
+        cmocka_unit_test(a_precision_that_the_device_lacks_is_float32_with_a_warning),
         cmocka_unit_test(a_loss_that_is_not_finite_stops_the_job_at_its_step),
         cmocka_unit_test(a_batch_without_targets_is_a_step_of_loss_zero),
     };
