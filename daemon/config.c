@@ -322,11 +322,14 @@ bool config_read(int argument_count, char **arguments, struct config *ret_config
         return false;
     if (config.check_devices && config.action != CONFIG_DEVICES)
         return error_set(err, ERR_INVALID, "option '--check' goes with --devices");
-    if (config.state_dir[0] == '\0' && config.action != CONFIG_VERSION &&
-        config.action != CONFIG_HELP && config.action != CONFIG_DEVICES &&
-        !default_folders(&config, err))
+    if (config.state_dir[0] == '\0' && config.action == CONFIG_DEVICES) {
+        if (!default_folders(&config, NULL))
+            config.state_dir[0] = '\0'; /* only what is remembered of devices would come from it */
+    } else if (config.state_dir[0] == '\0' && config.action != CONFIG_VERSION &&
+               config.action != CONFIG_HELP && !default_folders(&config, err)) {
         return false;
-    if (config.state_dir[0] != '\0' && !derive(&config, err))
+    }
+    if (config.state_dir[0] != '\0' && config.action != CONFIG_DEVICES && !derive(&config, err))
         return false;
     *ret_config = config;
     return true;

@@ -151,13 +151,14 @@ out:
     return status;
 }
 
-static int print_devices(const struct devices *devices)
+static int print_devices(const struct devices *devices, const char *state_folder)
 {
     struct buf text;
     int status = 1;
 
     buf_init(&text, (size_t)1 << 20);
     devices_print(devices, &text);
+    devicecheck_print(devices, state_folder, &text);
     if (!text.failed && text.size > 0 && fwrite(text.data, 1, text.size, stdout) == text.size)
         status = 0;
     buf_release(&text);
@@ -239,7 +240,7 @@ int main(int argument_count, char **arguments)
     }
     if (parts.config.action == CONFIG_DEVICES)
         return parts.config.check_devices ? check_devices(&parts.devices)
-                                          : print_devices(&parts.devices);
+                                          : print_devices(&parts.devices, parts.config.state_dir);
     options = server_options(&parts);
     if (!server_check(&options, &err)) {
         (void)fprintf(stderr, "needled: %s\n", err.message);

@@ -77,7 +77,7 @@ bool sample_write(const char *path, const char *config, uint64_t seed, struct er
                                &size_bytes, sha256, err);
     else
         error_set(err, ERR_NO_MEMORY, "no memory for %zu tensors", sample.capacity);
-    for (size_t i = 0; i < sample.count; i++)
+    for (size_t i = 0; sample.tensors && i < sample.count; i++)
         free((void *)sample.tensors[i].data);
     free(sample.tensors);
     free(sample.names);

@@ -1,5 +1,6 @@
 #include "daemon/sched/devicecheck.h"
 
+#include "daemon/base/buf.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define FORMAT 1
@@ -297,6 +299,33 @@ bool devicecheck_remember(const char *state_folder, const struct backend_device 
     free(text);
     json_free(json);
     return ok;
+}
+
+void devicecheck_print(const struct devices *devices, const char *state_folder, struct buf *out)
+{
+    for (size_t i = 0; i < devices->count; i++) {
+        const struct device *device = &devices->items[i];
+        struct device_check check;
+        struct tm date = {0};
+        time_t when;
+
+        if (!devices_is_gpu(device->kind) || device->description.trouble[0])
+            continue;
+        if (!devicecheck_recall(state_folder, &device->description, &check)) {
+            buf_format(out,
+                       "%-8s not checked yet with this driver and version of needled: it will be "
+                       "before its first job, and is by --devices --check\n",
+                       device->id);
+            continue;
+        }
+        when = (time_t)check.checked_unix_s;
+        (void)gmtime_r(&when, &date); /* else the date of nothing */
+        buf_format(out,
+                   "%-8s checked on %04d-%02d-%02d: %zu ops and a tiny job agree; %s comes closest "
+                   "to what is allowed, %.2g of it\n",
+                   device->id, date.tm_year + 1900, date.tm_mon + 1, date.tm_mday,
+                   check.example_count, check.worst_op, check.worst_share);
+    }
 }
 
 /* ---- the table of --check -------------------------------------------------------------------- */

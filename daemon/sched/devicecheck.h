@@ -50,6 +50,9 @@ MUST_CHECK bool devicecheck_remember(const char *state_folder, const struct back
                                      const struct device_check *check, struct error *err);
 
 struct buf;
+/* A line for each card: what is remembered of it. */
+void devicecheck_print(const struct devices *devices, const char *state_folder, struct buf *out);
+
 /* The table of `needled --devices --check`, row by row as they are made, through `show`. Each level of
  * SIMD of a processor is a row. False when something does not agree, or a device cannot be checked. */
 typedef void devicecheck_show_fn(void *context, const char *row);

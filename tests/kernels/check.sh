@@ -32,6 +32,9 @@ result "nor is one that is too old" table 'cuda:0 .* not checked: .*capability 7
 result "--check goes with --devices" \
     test "$("$out/needled" --check 2>&1)" = "needled: option '--check' goes with --devices"
 
+lists() { has "$1" "$("$out/needled" --state-dir "$work/state" --platforms cuda --devices)"; }
+result "a card that was not checked says so" lists '^cuda:0 +not checked yet with this driver'
+
 # ---- by the daemon, before the first job --------------------------------------------------------------
 
 mkdir -p "$work/state/models/needle-3"
@@ -48,6 +51,7 @@ verdict() { shown "\"id\":\"cuda:0\".*\"self_check\":{\"verdict\":\"$1\".*\"id\"
 start_daemon "$out" --platforms cuda,cpu || exit 1
 result "HTTP answers while the card is being checked" test "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/devices")" = 200
 result "a card passes its check at the first start" wait_for 120 verdict passed
+result "which --devices shows too" lists '^cuda:0 +checked on 20[0-9-]+: [0-9]+ ops and a tiny job agree'
 result "which is shown with op, error and date" shown \
     '"self_check":\{"verdict":"passed","checked_at":[0-9]{10},"remembered":false,"ops":[0-9]+,"worst_op":"[a-z_: ]+","worst_share":0\.[0-9]+,"reason":null\}'
 result "and told in the log" has 'device=cuda:0 msg="checked in ' "$(cat "$work/needled.log")"

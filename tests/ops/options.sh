@@ -38,6 +38,8 @@ export NEEDLED_SIMD=avx3
 result "an unknown level of SIMD says what there is" refuses "NEEDLED_SIMD.*'avx3'.*plain" --devices
 result "an option wins over the environment" says "plain, OpenBLAS" --simd plain --devices
 unset NEEDLED_SIMD
+result "each level of SIMD agrees with plain loops" says "cpu:0 *plain .* agrees\$" --platforms cpu --devices --check
+result "--check alone is refused" refuses "'--check' goes with --devices" --check
 checks() { says "$1" "${@:2}" --check-config --state-dir "$work/s"; }
 result "a device runs one job at once" checks "jobs_per_device  1\$"
 export NEEDLED_JOBS_PER_DEVICE=3
