@@ -10,8 +10,9 @@
 # 77 skipped: there is no card, or nothing to build for it with.
 #   CUDA_ARCH=90   the card's capability, where nvidia-smi cannot say
 #   SECONDS_MAX    of the whole run; 470
+# shellcheck disable=SC2317 # parts are called by name, in a shell of their own
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit
 mode=card
 case ${1:-} in
 --standin | --no-build) mode=${1#--} && shift ;;
@@ -32,12 +33,12 @@ part() {
     local name=$1 limit=$2 left=$((${SECONDS_MAX:-470} - SECONDS)) started=$SECONDS status
     shift 2
     [ $left -lt "$limit" ] && limit=$left
-    if [ $limit -lt 3 ]; then
+    if [ "$limit" -lt 3 ]; then
         skip "$name" "no time is left"
         return 1
     fi
     printf '\n---- %s\n' "$name"
-    timeout --kill-after=5 $limit bash -c 'set -o pipefail; "$@"' part "$@" </dev/null # the functions below, too
+    timeout --kill-after=5 "$limit" bash -c 'set -o pipefail; "$@"' part "$@" </dev/null # the functions below, too
     status=$?
     case $status in
     0)
@@ -87,7 +88,19 @@ capability() {
 build() {
     make --no-print-directory -j"$(nproc)" OUT="$out" CUDA_ARCH="$1" \
         "$out/needled-cuda.so" "$out/show_cuda" "$out/gpu/test_ops" "$out/test_golden" "$out/tests/bench_train" \
-        "$out/needled" "$out/tests/make_lines" bench-base
+        "$out/tests/bench_base" "$out/needled" "$out/tests/make_lines"
+}
+
+# What make bench-base makes, where it is not there yet.
+prepare_bench() {
+    local folder=build/bench lines
+    mkdir -p "$folder/base" || return
+    for lines in long mixed; do
+        [ -e "$folder/$lines.jsonl" ] || "$out/tests/make_lines" 640 32 "$lines" >"$folder/$lines.jsonl" || return
+    done
+    [ -e "$folder/base/base.safetensors" ] && return
+    "$out/tests/make_lines" 4000 11 mixed >"$folder/tokenizer.jsonl" &&
+        "$out/tests/bench_base" "$folder/tokenizer.jsonl" "$folder/base"
 }
 
 get_ready() {
@@ -97,7 +110,7 @@ get_ready() {
         skip "everything" "no card: nvidia-smi is missing or names none (CUDA_ARCH=90 says what to build for)"
         finish 77
     fi
-    if [ $mode = card ]; then
+    if [ "$mode" = card ]; then
         if ! command -v nvcc >/dev/null; then
             skip "everything" "nvcc is not installed"
             finish 77
@@ -169,7 +182,7 @@ check_devices() {
     "$out/needled" --state-dir "$state" --devices --check
     local status=$?
     rm -rf "$state"
-    return $status
+    return "$status"
 }
 
 # ---- the run ----------------------------------------------------------------------------------------
@@ -190,6 +203,7 @@ on_card() {
     bench_settings="--lines long --batch 64 --steps 4"
     part "kernels against ref" 90 "$test_ops"
     part "recorded losses" 60 "$out/test_golden"
+    part "base and lines of the benches" 90 prepare_bench
     for precision in bf16 tf32 float32; do
         part "speed, $precision" 45 bench $precision --no-profile
     done
@@ -203,7 +217,7 @@ on_card() {
 
 run() {
     describe_machine
-    if [ $mode = standin ]; then
+    if [ "$mode" = standin ]; then
         over_standin
     else
         get_ready
@@ -224,6 +238,5 @@ mkdir -p "$out" "$(dirname "$log")"
 figures=$out/gpu-figures bench_settings='' test_ops=''
 : >"$figures"
 export out figures bench_settings test_ops
-export -f bench reference sanitize without_library check_devices build
-run 2>&1 | tee "$log"
-exit "${PIPESTATUS[0]}"
+export -f bench reference sanitize without_library check_devices build prepare_bench
+run 2>&1 | tee "$log"; exit "${PIPESTATUS[0]}"

@@ -3,7 +3,7 @@
 # time is up and when there is no card. Prints "ok - what", "not ok - what".
 #   tests/kernels/gpu.sh OUT
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit
 out=${1:?usage: tests/kernels/gpu.sh OUT}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -95,10 +95,10 @@ static void close_clean(struct backend *be)
 }
 
 /*
- * What orders and sizes a build has to see. The fast one sees all, and so does a card (tests/gpu). What the others look for they find
- * in any order, since each access is looked at, not what came of it; and their size "large" is
- * shorter: past every border that is drawn at 64 or less. What lies past the wider ones (256 threads,
- * 128 vectors) they see in the tests of one op below.
+ * What orders and sizes a build has to see. The fast one sees all, and so does a card (tests/gpu). What
+ * the others look for they find in any order, since each access is looked at, not what came of it; and
+ * their size "large" is shorter: past every border that is drawn at 64 or less. What lies past the wider
+ * ones (256 threads, 128 vectors) they see in the tests of one op below.
  */
 static bool is_fast(void)
 {
@@ -329,8 +329,8 @@ static void a_device_that_breaks_says_so_and_gives_its_memory_back(void **state)
     float result;
 
     (void)state;
-    if (strcmp(standin_build(), "card") == 0)
-        skip();              /* a real one is not to be broken */
+    if (strcmp(standin_build(), "card") == 0) /* a real one is not to be broken */
+        skip();
     options.fail_launch = 2; /* the second half of the first sum */
     standin_set(&options);
     struct backend *be = open_device(0);
