@@ -56,6 +56,7 @@ script() { # NAME PATH
 NEEDLED_PLUGINS=$out/plugins STEPS=2 program "test_golden" "$out/test_golden"
 script "plug-in and probe" tests/kernels/plugin.sh
 script "the daemon on cards" tests/kernels/daemon.sh
+script "cards shared, full and broken" tests/kernels/cards.sh
 script "the check of cards" tests/kernels/check.sh
 script "the script for a card" tests/kernels/gpu.sh
 
