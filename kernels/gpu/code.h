@@ -46,10 +46,12 @@ DEVICE int code_input(int number, int columns)
 /* Sums and differences of values `distance` apart, distances 1, 2, 4 ... below `below`. */
 DEVICE void code_butterflies(float *values, int count, int stages, int below)
 {
+    UNROLL
     for (int stage = 0; stage < stages; stage++) {
         const int distance = 1 << stage;
 
         if (distance < below) {
+            UNROLL
             for (int pair = 0; pair < count / 2; pair++) {
                 const int a = (pair >> stage << (stage + 1)) + (pair & (distance - 1));
                 const float sum = values[a] + values[a + distance];
@@ -70,23 +72,29 @@ DEVICE void code_hadamard(float *run, LOCAL float *tile, int group)
 
     code_butterflies(run, CODE_RUN, 4, group);
     if (group > CODE_RUN) { /* the same way for all threads */
+        UNROLL
         for (int i = 0; i < CODE_RUN; i++)
             own[i] = run[i];
         SYNC();
+        UNROLL
         for (int second = 0; second < CODE_RUN / CODE_RUNS; second++) {
             LOCAL float *first = &tile[code_place(output, part * (CODE_RUN / CODE_RUNS) + second)];
             float across[CODE_RUNS];
 
+            UNROLL
             for (int i = 0; i < CODE_RUNS; i++)
                 across[i] = first[i * (CODE_RUN + 1)];
             code_butterflies(across, CODE_RUNS, 3, group / CODE_RUN);
+            UNROLL
             for (int i = 0; i < CODE_RUNS; i++)
                 first[i * (CODE_RUN + 1)] = across[i];
         }
         SYNC();
+        UNROLL
         for (int i = 0; i < CODE_RUN; i++)
             run[i] = own[i];
     }
+    UNROLL
     for (int i = 0; i < CODE_RUN; i++)
         run[i] *= entry;
 }
@@ -97,12 +105,15 @@ DEVICE void code_squares(float *squares, const float *run, LOCAL float *sums, in
     const int threads = group / CODE_RUN;
     float sum = 0;
 
+    UNROLL
     for (int i = 0; i < CODE_RUN; i++)
         squares[i] = run[i] * run[i];
+    UNROLL
     for (int stage = 0; stage < 4; stage++) {
         const int distance = 1 << stage;
 
         if (distance < group) {
+            UNROLL
             for (int pair = 0; pair < CODE_RUN / 2; pair++) {
                 const int a = (pair >> stage << (stage + 1)) + (pair & (distance - 1));
 
@@ -114,8 +125,10 @@ DEVICE void code_squares(float *squares, const float *run, LOCAL float *sums, in
     if (group > CODE_RUN) { /* the same way for all threads */
         sums[THREAD] = squares[0];
         SYNC();
+        UNROLL
         for (int i = 0; i < threads; i++)
             sum += sums[THREAD / threads * threads + i];
+        UNROLL
         for (int i = 0; i < CODE_RUN; i++)
             squares[i] = sum;
     }
@@ -126,6 +139,7 @@ DEVICE int code_nearest(float unit, LOCAL const float *book, int count)
 {
     int right = 1;
 
+    UNROLL
     for (int i = 1; i < count - 1; i++)
         right += book[i] < unit;
     return fabsf(unit - book[right - 1]) <= fabsf(unit - book[right]) ? right - 1 : right;
@@ -151,10 +165,12 @@ DEVICE void code_round(LOCAL float *tile, LOCAL float *sums, LOCAL const float *
     float before[CODE_RUN], run[CODE_RUN], squares[CODE_RUN];
     float divisor = 0, stored = 0;
 
+    UNROLL
     for (int i = 0; i < CODE_RUN; i++)
         run[i] = before[i] = own[i];
     code_hadamard(run, tile, group);
     code_squares(squares, run, sums, group);
+    UNROLL
     for (int i = 0; i < CODE_RUN; i++) {
         if (i == 0 || (i & (group - 1)) == 0) { /* a group begins; long ones with a run */
             const float size = sqrtf(squares[i]);
@@ -172,6 +188,7 @@ DEVICE void code_round(LOCAL float *tile, LOCAL float *sums, LOCAL const float *
         run[i] = mul_rounded(book[code], stored);
     }
     code_hadamard(run, tile, group);
+    UNROLL
     for (int i = 0; i < CODE_RUN; i++)
         own[i] = before[i] + (run[i] - before[i]);
 }

@@ -19,6 +19,8 @@
  *   - No float atomics: partial sums and a second kernel, so that the same input gives the same
  *     bits. Integer ones where a kernel comes to need them.
  *   - float is the one type that is computed in; float16 is read from memory, never calculated with.
+ *   - Arrays of a thread's own are small and stand in registers: loops that index them are UNROLLed,
+ *     with bounds known to the compiler.
  *   - Pointers to global memory are GLOBAL, and RESTRICT only where ops.h allows no aliasing.
  *   - Arguments are pointers, int, float and gpu_size: no bool, struct or size_t. Products of sizes
  *     are gpu_size.
@@ -57,6 +59,7 @@
 #define rintf rint
 #define fmaf fma
 #define mul_rounded(a, b) ((a) * (b))
+#define UNROLL
 
 #define GROUP_SCRATCH GROUP_SIZE
 
@@ -87,6 +90,13 @@
 #define SYNC() __syncthreads()
 
 #define mul_rounded(a, b) __fmul_rn(a, b)
+
+/* Compilers differ in what they unroll by themselves: for sm_100 and later, less. */
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL
+#endif
 
 #define GROUP_SCRATCH (GROUP_SIZE / 32)
 

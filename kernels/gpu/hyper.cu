@@ -119,14 +119,17 @@ KERNEL gpu_hyper_raw(GLOBAL float *raw, GLOBAL const float *S, GLOBAL const floa
 DEVICE void sinkhorn_half(float *own, const float *other, const float *l, int line, int step,
                           int lanes, int size)
 {
+    UNROLL
     for (int i = 0; i < size; i++) {
         float largest = -3e38f, total = 0;
 
         if (i >= lanes)
             continue;
+        UNROLL
         for (int j = 0; j < size; j++)
             if (j < lanes)
                 largest = fmaxf(largest, l[i * line + j * step] - other[j]);
+        UNROLL
         for (int j = 0; j < size; j++)
             if (j < lanes)
                 total += expf(l[i * line + j * step] - other[j] - largest);
@@ -138,10 +141,12 @@ DEVICE void sinkhorn_half(float *own, const float *other, const float *l, int li
 DEVICE void mix_logits(float *l, GLOBAL const float *raw, float scale, GLOBAL const float *bias,
                        int lanes, int size)
 {
+    UNROLL
     for (int i = 0; i < size; i++)
-        for (int j = 0; j < size; j++)
-            l[i * size + j] =
-                i < lanes && j < lanes ? scale * raw[i * lanes + j] + bias[i * lanes + j] : 0.0f;
+        UNROLL
+    for (int j = 0; j < size; j++)
+        l[i * size + j] =
+            i < lanes && j < lanes ? scale * raw[i * lanes + j] + bias[i * lanes + j] : 0.0f;
 }
 
 DEVICE void mix_forward(GLOBAL float *res, GLOBAL const float *raw, float scale,
@@ -154,10 +159,12 @@ DEVICE void mix_forward(GLOBAL float *res, GLOBAL const float *raw, float scale,
         sinkhorn_half(rows, columns, l, size, 1, lanes, size);
         sinkhorn_half(columns, rows, l, 1, size, lanes, size);
     }
+    UNROLL
     for (int i = 0; i < size; i++)
-        for (int j = 0; j < size; j++)
-            if (i < lanes && j < lanes)
-                res[i * lanes + j] = expf(l[i * size + j] - rows[i] - columns[j]);
+        UNROLL
+    for (int j = 0; j < size; j++)
+        if (i < lanes && j < lanes)
+            res[i * lanes + j] = expf(l[i * size + j] - rows[i] - columns[j]);
 }
 
 KERNEL gpu_hyper_coefficients(GLOBAL float *h, GLOBAL const float *raw, GLOBAL const float *scale,
@@ -218,14 +225,17 @@ KERNEL gpu_hyper_pre_backward(GLOBAL float *dl, GLOBAL const float *du, GLOBAL c
 DEVICE void sinkhorn_half_backward(float *dL, const float *own, const float *other, const float *l,
                                    int line, int step, int lanes, int size)
 {
+    UNROLL
     for (int i = 0; i < size; i++) {
         float total = 0;
 
         if (i >= lanes)
             continue;
+        UNROLL
         for (int j = 0; j < size; j++)
             if (j < lanes)
                 total += dL[i * line + j * step];
+        UNROLL
         for (int j = 0; j < size; j++)
             if (j < lanes)
                 dL[i * line + j * step] -= expf(l[i * line + j * step] - own[i] - other[j]) * total;
@@ -236,6 +246,7 @@ DEVICE void sinkhorn_half_backward(float *dL, const float *own, const float *oth
 DEVICE void note(GLOBAL float *noted, const float *offsets, int half_round, int N, int lanes,
                  int size)
 {
+    UNROLL
     for (int i = 0; i < size; i++)
         if (i < lanes)
             noted[(gpu_size)(half_round * lanes + i) * (gpu_size)N] = offsets[i];
@@ -244,6 +255,7 @@ DEVICE void note(GLOBAL float *noted, const float *offsets, int half_round, int 
 DEVICE void recall(float *offsets, GLOBAL const float *noted, int half_round, int N, int lanes,
                    int size)
 {
+    UNROLL
     for (int i = 0; i < size; i++)
         offsets[i] = half_round >= 0 && i < lanes
                          ? noted[(gpu_size)(half_round * lanes + i) * (gpu_size)N]
@@ -263,22 +275,25 @@ DEVICE void mix_backward(GLOBAL float *dl, GLOBAL float *noted, GLOBAL const flo
         sinkhorn_half(columns, rows, l, 1, size, lanes, size);
         note(noted, columns, 2 * round + 1, N, lanes, size);
     }
+    UNROLL
     for (int i = 0; i < size; i++)
-        for (int j = 0; j < size; j++)
-            dL[i * size + j] =
-                i < lanes && j < lanes
-                    ? dres[i * lanes + j] * expf(l[i * size + j] - rows[i] - columns[j])
-                    : 0.0f;
+        UNROLL
+    for (int j = 0; j < size; j++)
+        dL[i * size + j] = i < lanes && j < lanes
+                               ? dres[i * lanes + j] * expf(l[i * size + j] - rows[i] - columns[j])
+                               : 0.0f;
     for (int round = GPU_SINKHORN_ROUNDS - 1; round >= 0; round--) {
         recall(rows, noted, 2 * round, N, lanes, size);
         sinkhorn_half_backward(dL, columns, rows, l, 1, size, lanes, size);
         recall(columns, noted, 2 * round - 1, N, lanes, size);
         sinkhorn_half_backward(dL, rows, columns, l, size, 1, lanes, size);
     }
+    UNROLL
     for (int i = 0; i < size; i++)
-        for (int j = 0; j < size; j++)
-            if (i < lanes && j < lanes)
-                dl[i * lanes + j] = dL[i * size + j];
+        UNROLL
+    for (int j = 0; j < size; j++)
+        if (i < lanes && j < lanes)
+            dl[i * lanes + j] = dL[i * size + j];
 }
 
 KERNEL gpu_hyper_coefficients_backward(GLOBAL float *dl, GLOBAL float *offsets,

@@ -26,12 +26,12 @@
 DEVICE void load_tile(LOCAL float *tile, GLOBAL const float *x, int begin, int count, int depth,
                       int K, int flip, gpu_size ld)
 {
+    x += flip ? (gpu_size)depth * ld + (gpu_size)begin : (gpu_size)begin * ld + (gpu_size)depth;
     for (int n = THREAD; n < TILE * DEPTH; n += GROUP_SIZE) {
         const int i = flip ? n % TILE : n / DEPTH, k = flip ? n / TILE : n % DEPTH;
-        const gpu_size row = (gpu_size)(flip ? depth + k : begin + i);
-        const gpu_size column = (gpu_size)(flip ? begin + i : depth + k);
+        const gpu_size at = flip ? (gpu_size)k * ld + (gpu_size)i : (gpu_size)i * ld + (gpu_size)k;
 
-        tile[k * STRIDE + i] = begin + i < count && depth + k < K ? x[row * ld + column] : 0.0f;
+        tile[k * STRIDE + i] = begin + i < count && depth + k < K ? x[at] : 0.0f;
     }
 }
 
