@@ -59,6 +59,15 @@ static bool has_kind(const struct devices *devices, enum backend_kind kind)
     return false;
 }
 
+static bool has_usable(const struct devices *devices, enum backend_kind kind)
+{
+    for (size_t i = 0; i < devices->count; i++) {
+        if (devices->items[i].kind == kind && !devices->items[i].description.trouble[0])
+            return true;
+    }
+    return false;
+}
+
 static void note_missing(struct devices *devices, enum backend_kind kind, const char *reason)
 {
     struct missing_platform *missing;
@@ -107,6 +116,20 @@ static void add_kind(struct devices *devices, enum backend_kind kind)
     }
 }
 
+/* Whether one of the kind's devices can be used; if not, why. */
+static bool is_available(enum backend_kind kind, char *ret_reason, size_t reason_size)
+{
+    const int count = backend_device_count(kind, ret_reason, reason_size);
+    struct backend_device device;
+
+    for (int i = 0; i < count; i++) {
+        if (backend_describe(kind, i, &device) == BACKEND_OK)
+            return true;
+        (void)snprintf(ret_reason, reason_size, "%s", device.trouble);
+    }
+    return false;
+}
+
 /* "available: cpu; not: cuda (needled-cuda.so is not installed)" of this binary and machine. */
 static void describe_all(char *ret_text, size_t capacity)
 {
@@ -118,7 +141,7 @@ static void describe_all(char *ret_text, size_t capacity)
     for (size_t i = 0; i < COUNT_OF(shown); i++) {
         char reason[REASON_BYTES] = "no device";
 
-        if (backend_device_count(shown[i], reason, sizeof(reason)) > 0)
+        if (is_available(shown[i], reason, sizeof(reason)))
             buf_format(&available, "%s%s", available.size ? ", " : "", backend_name(shown[i]));
         else
             buf_format(&absent, "%s%s (%s)", absent.size ? ", " : "; not: ", backend_name(shown[i]),
@@ -148,7 +171,7 @@ static bool add_any_gpu(const struct list *list, struct devices *devices, struct
         if (!devices_is_gpu((enum backend_kind)kind))
             continue;
         add_kind(devices, (enum backend_kind)kind);
-        found = found || has_kind(devices, (enum backend_kind)kind);
+        found = found || has_usable(devices, (enum backend_kind)kind);
     }
     return found || refuse_name(list, "gpu", "is not available", err);
 }
@@ -164,7 +187,7 @@ static bool add_name(const struct list *list, const char *name, struct devices *
         if (strcasecmp(name, backend_name(kind)) != 0)
             continue;
         add_kind(devices, kind);
-        if (list->required && !has_kind(devices, kind))
+        if (list->required && !has_usable(devices, kind))
             return refuse_name(list, name, "is not available", err);
         return true;
     }

@@ -11,12 +11,13 @@
 #include <time.h>
 
 #define FRESH_NS ((int64_t)1000000000)     /* a reading is good for that long */
-#define WAIT_NS ((int64_t)3000000)         /* for a better one: who asks is an HTTP thread */
+#define WAIT_NS ((int64_t)5000000)         /* for a better one: who asks is an HTTP thread */
+#define INTEREST_NS ((int64_t)10000000000) /* readings go on that long after somebody asked */
 #define CLOSE_WAIT_NS ((int64_t)500000000) /* for the thread: a driver may never answer */
 
 struct reading {
     struct backend_device device;
-    int64_t read_ns, read_unix_s;
+    int64_t read_unix_s;
 };
 
 struct inventory {
@@ -27,7 +28,8 @@ struct inventory {
     pthread_mutex_t lock;
     pthread_cond_t asked, answered;         /* readings are wanted, were made */
     pthread_cond_t checked;                 /* a verdict was reached */
-    bool wanted, closing;                   /* guarded by lock */
+    bool closing;                           /* guarded by lock */
+    int64_t round_ns, wanted_until_ns;      /* guarded by lock: the last one ended, interest ends */
     struct reading readings[DEVICE_MAX];    /* guarded by lock */
     struct device_check checks[DEVICE_MAX]; /* guarded by lock */
 };
@@ -41,32 +43,10 @@ static void read_device(struct inventory *inventory, size_t index)
 
     if (backend_describe(device->kind, device->index, &reading.device) != BACKEND_OK)
         return; /* the last one stays */
-    reading.read_ns = clock_monotonic_ns();
     reading.read_unix_s = clock_unix_s();
     (void)pthread_mutex_lock(&inventory->lock);
     inventory->readings[index] = reading;
     (void)pthread_mutex_unlock(&inventory->lock);
-}
-
-static void *read_devices(void *context)
-{
-    struct inventory *inventory = context;
-
-    (void)pthread_mutex_lock(&inventory->lock);
-    while (!inventory->closing) {
-        if (!inventory->wanted) {
-            (void)pthread_cond_wait(&inventory->asked, &inventory->lock);
-            continue;
-        }
-        (void)pthread_mutex_unlock(&inventory->lock);
-        for (size_t i = 0; i < inventory->devices->count; i++)
-            read_device(inventory, i);
-        (void)pthread_mutex_lock(&inventory->lock);
-        inventory->wanted = false;
-        (void)pthread_cond_broadcast(&inventory->answered);
-    }
-    (void)pthread_mutex_unlock(&inventory->lock);
-    return NULL;
 }
 
 static struct timespec in_ns(clockid_t clock, int64_t ns)
@@ -80,19 +60,62 @@ static struct timespec in_ns(clockid_t clock, int64_t ns)
     return when;
 }
 
-static struct reading read_now(struct inventory *inventory, size_t device)
+/* Sleeps while nobody is interested, and a second between two rounds. False: it is time to end. */
+static bool wait_for_round(struct inventory *inventory)
+{
+    while (!inventory->closing) {
+        const int64_t now_ns = clock_monotonic_ns();
+        const int64_t rest_ns = inventory->round_ns + FRESH_NS - now_ns;
+
+        if (now_ns >= inventory->wanted_until_ns) {
+            (void)pthread_cond_wait(&inventory->asked, &inventory->lock);
+        } else if (rest_ns > 0) {
+            const struct timespec until = in_ns(CLOCK_MONOTONIC, rest_ns);
+
+            (void)pthread_cond_timedwait(&inventory->asked, &inventory->lock, &until);
+        } else {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void *read_devices(void *context)
+{
+    struct inventory *inventory = context;
+
+    (void)pthread_mutex_lock(&inventory->lock);
+    while (wait_for_round(inventory)) {
+        (void)pthread_mutex_unlock(&inventory->lock);
+        for (size_t i = 0; i < inventory->devices->count; i++)
+            read_device(inventory, i);
+        (void)pthread_mutex_lock(&inventory->lock);
+        inventory->round_ns = clock_monotonic_ns();
+        (void)pthread_cond_broadcast(&inventory->answered);
+    }
+    (void)pthread_mutex_unlock(&inventory->lock);
+    return NULL;
+}
+
+void inventory_refresh(struct inventory *inventory)
 {
     const struct timespec deadline = in_ns(CLOCK_MONOTONIC, WAIT_NS);
-    const int64_t started_ns = clock_monotonic_ns();
-    struct reading reading;
+    const int64_t now_ns = clock_monotonic_ns();
     int waited = 0;
 
     (void)pthread_mutex_lock(&inventory->lock);
-    while (started_ns - inventory->readings[device].read_ns >= FRESH_NS && waited == 0) {
-        inventory->wanted = true;
-        (void)pthread_cond_signal(&inventory->asked);
+    inventory->wanted_until_ns = now_ns + INTEREST_NS;
+    (void)pthread_cond_signal(&inventory->asked);
+    while (now_ns - inventory->round_ns >= FRESH_NS && waited == 0)
         waited = pthread_cond_timedwait(&inventory->answered, &inventory->lock, &deadline);
-    }
+    (void)pthread_mutex_unlock(&inventory->lock);
+}
+
+static struct reading last_reading(struct inventory *inventory, size_t device)
+{
+    struct reading reading;
+
+    (void)pthread_mutex_lock(&inventory->lock);
     reading = inventory->readings[device];
     (void)pthread_mutex_unlock(&inventory->lock);
     return reading;
@@ -240,7 +263,7 @@ static struct json *check_json(const struct device_check *check)
 
 void inventory_add_json(struct inventory *inventory, size_t device, struct json *object)
 {
-    const struct reading reading = read_now(inventory, device);
+    const struct reading reading = last_reading(inventory, device);
     const struct device_check check = read_check(inventory, device);
     const struct backend_device *now = &reading.device;
     char detail[DEVICE_DETAIL_BYTES];
@@ -272,8 +295,7 @@ static void take_start(struct inventory *inventory)
     for (size_t i = 0; i < inventory->devices->count; i++) {
         const struct device *device = &inventory->devices->items[i];
 
-        inventory->readings[i] =
-            (struct reading){device->description, clock_monotonic_ns(), clock_unix_s()};
+        inventory->readings[i] = (struct reading){device->description, clock_unix_s()};
         if (devices_is_gpu(device->kind))
             continue;
         inventory->checks[i] =
@@ -297,11 +319,12 @@ bool inventory_open(const struct devices *devices, const char *state_folder,
     (void)pthread_mutex_init(&inventory->lock, NULL); /* none of these can fail here */
     (void)pthread_condattr_init(&clock);
     (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&inventory->asked, NULL);
+    (void)pthread_cond_init(&inventory->asked, &clock);
     (void)pthread_cond_init(&inventory->answered, &clock);
     (void)pthread_cond_init(&inventory->checked, NULL);
     (void)pthread_condattr_destroy(&clock);
     take_start(inventory);
+    inventory->round_ns = clock_monotonic_ns();
     code = pthread_create(&inventory->thread, NULL, read_devices, inventory);
     if (code != 0) {
         inventory_close(inventory);

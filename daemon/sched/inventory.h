@@ -33,6 +33,8 @@ enum inventory_answer inventory_admit(struct inventory *inventory, size_t device
                                       struct backend *be, const atomic_bool *stop, char *ret_reason,
                                       size_t reason_size);
 
+/* Has readings older than a second made anew, and waits some milliseconds for them, not for more. */
+void inventory_refresh(struct inventory *inventory);
 /* Adds what is known of the device to its object of GET /v1/devices. */
 void inventory_add_json(struct inventory *inventory, size_t device, struct json *object);
 

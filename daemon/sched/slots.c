@@ -206,6 +206,7 @@ struct json *slots_json(struct slots *slots, struct inventory *inventory)
 {
     struct json *array = json_new_array();
 
+    inventory_refresh(inventory);
     for (size_t i = 0; i < slots->device_count; i++)
         json_add(array, NULL, device_json(slots, i, inventory));
     return array;

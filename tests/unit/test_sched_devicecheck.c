@@ -13,7 +13,7 @@
 #include "tests/support/test.h"
 
 #include <pthread.h>
-#include <sys/stat.h>
+#include <time.h>
 
 /* ---- backends with faults ------------------------------------------------------------------------ */
 
@@ -448,12 +448,34 @@ static void a_card_without_memory_is_checked_later(void **state)
     inventory_close(inventory);
 }
 
+static void readings_are_made_anew_for_who_asks(void **state)
+{
+    struct devices devices;
+    struct error err = {0};
+    const struct timespec pause = {.tv_nsec = 1000000};
+
+    if (!devices_detect("cpu", &devices, &err))
+        fail_msg("%s", err.message);
+    devices.items[0].description.memory_free_bytes = 77; /* as of the start */
+    struct inventory *inventory = open_inventory(&devices, *state);
+    check_shown(inventory, "\"memory_free_bytes\":77,");
+    for (bool anew = false; !anew;) { /* within a second */
+        inventory_refresh(inventory);
+        char *text = shown(inventory);
+        anew = !strstr(text, "\"memory_free_bytes\":77,");
+        free(text);
+        (void)nanosleep(&pause, NULL);
+    }
+    inventory_close(inventory);
+}
+
 /* This program has no plug-in, so the card does not answer: the reading of the start stays. */
 static void a_card_that_does_not_answer_keeps_its_last_reading(void **state)
 {
     const struct devices devices = one_card();
     struct inventory *inventory = open_inventory(&devices, *state);
 
+    inventory_refresh(inventory);
     check_shown(inventory, "\"memory_free_bytes\":77,");
     check_shown(inventory, "\"temperature_celsius\":null,\"power_watts\":null");
     check_shown(inventory, "\"uuid\":\"GPU-01020304-0506-0708-090a-0b0c0d0e0f10\"");
@@ -492,6 +514,7 @@ int main(void)
         TEST(a_card_is_checked_once_for_all_its_workers_and_starts),
         TEST(a_card_that_differs_is_refused_until_it_no_longer_does),
         TEST(a_card_without_memory_is_checked_later),
+        TEST(readings_are_made_anew_for_who_asks),
         TEST(a_card_that_does_not_answer_keeps_its_last_reading),
     };
 
