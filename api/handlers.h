@@ -20,12 +20,15 @@ MUST_CHECK bool devices_handle_list(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_create(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_complete(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_put(struct request *request, struct error *err);
+MUST_CHECK bool files_handle_report(struct request *request, struct error *err);
+MUST_CHECK bool files_handle_example(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_list(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_get(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_delete(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_content(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_bytes(struct request *request, struct error *err);
 
+MUST_CHECK bool estimates_handle_create(struct request *request, struct error *err);
 MUST_CHECK bool jobs_handle_create(struct request *request, struct error *err);
 MUST_CHECK bool jobs_handle_list(struct request *request, struct error *err);
 MUST_CHECK bool jobs_handle_get(struct request *request, struct error *err);

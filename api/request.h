@@ -18,6 +18,7 @@
 #include "daemon/base/arena.h"
 #include "daemon/base/buf.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #define REQUEST_SEGMENT_MAX 8
@@ -43,6 +44,7 @@ struct services {
     struct stores *stores;
     struct streams *streams;
     const struct links *links;
+    const atomic_bool *stopping; /* set: answers that take long end early */
     const char *state_folder;
     size_t upload_limit_bytes;
 };

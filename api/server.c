@@ -248,6 +248,7 @@ static bool prepare(struct server *server, const struct server_options *options,
 
     services->scheduler = options->scheduler;
     services->feed = options->feed;
+    services->stopping = &exchange->stopping;
     services->upload_limit_bytes =
         options->upload_limit_bytes ? options->upload_limit_bytes : LIMIT_UPLOAD_BYTES;
     services->state_folder = keep(server, options->state_folder);

@@ -20,6 +20,8 @@
 #define LIMIT_PROBLEM_COUNT 20                       /* bad lines reported at once */
 #define LIMIT_HEADER_BYTES ((size_t)100 << 20)       /* a safetensors header */
 #define LIMIT_TENSOR_RANK 8                          /* dimensions of one tensor */
+#define LIMIT_EXAMPLE_BYTES ((size_t)1 << 20)        /* a line's texts, shown */
+#define LIMIT_EXAMPLE_TOKENS 16384                   /* its tokens, shown */
 #define LIMIT_EVENT_PAGE 1000                        /* events answered at once */
 #define LIMIT_CONNECTIONS 2048                       /* open HTTP connections, */
 #define LIMIT_STREAMS 1024                           /* event streams among them */

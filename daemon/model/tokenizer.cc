@@ -206,3 +206,19 @@ extern "C" bool tokenizer_decode(const struct tokenizer *tokenizer, const uint32
 {
     return guarded(err, [&] { return decode(tokenizer, ids, count, ret_text, ret_size, err); });
 }
+
+extern "C" void tokenizer_piece(const struct tokenizer *tokenizer, uint32_t id, char *ret_piece,
+                                size_t capacity)
+{
+    ret_piece[0] = '\0';
+    if (id >= tokenizer_piece_count(tokenizer))
+        return;
+    (void)guarded(nullptr, [&] {
+        const std::string &piece = tokenizer->processor.IdToPiece(static_cast<int>(id));
+        size_t size = utf8_cut(piece.data(), piece.size(), capacity - 1);
+
+        std::memcpy(ret_piece, piece.data(), size);
+        ret_piece[size] = '\0';
+        return true;
+    }); /* without memory it stays empty: it is only shown */
+}

@@ -43,6 +43,11 @@ MUST_CHECK bool tokenizer_decode(const struct tokenizer *tokenizer, const uint32
                                  size_t count, char **ret_text, size_t *ret_size,
                                  struct error *err);
 
+/* The piece of an id as the model file has it ("_rain" with U+2581 for "_", "<0x0A>"), NUL-terminated, for showing; ""
+ * for an id that is none. Cut to capacity at a character's end. */
+void tokenizer_piece(const struct tokenizer *tokenizer, uint32_t id, char *ret_piece,
+                     size_t capacity);
+
 /* The template's control markers ("<|im_start|>", "<tool_call>", ...), NULL-terminated. */
 extern const char *const tokenizer_markers[];
 

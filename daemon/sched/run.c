@@ -4,6 +4,7 @@
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
+#include "daemon/sched/estimate.h"
 #include "daemon/sched/events.h"
 #include "daemon/sched/jobfiles.h"
 #include "daemon/sched/warnings.h"
@@ -25,7 +26,8 @@ struct run {
     struct slot *slot;
     struct job_record *job;
     struct jobfiles files;
-    struct json *warnings; /* array: what the validator found and what the trainer adds */
+    double rate_tokens, rate_s; /* of all steps since this start */
+    struct json *warnings;      /* array: what the validator found and what the trainer adds */
     char model_name[STORE_NAME_SIZE];
     /* Told before this start: after a kill the same steps are made again, and not told twice. */
     int64_t told_steps;
@@ -231,6 +233,10 @@ static void on_step(void *context, const struct train_step *step)
                                          .train_loss = step->train_loss};
     struct json *data;
 
+    if (step->tokens_per_second > 0) {
+        run->rate_tokens += (double)step->tokens;
+        run->rate_s += (double)step->tokens / step->tokens_per_second;
+    }
     if (slots_settle(&run->parts->queue->slots, run->parts->slot))
         mailbox_tell_news(run->parts->queue->mailbox); /* another job may fit beside this one */
     if ((int64_t)step->step <= run->told_steps)
@@ -475,6 +481,21 @@ static enum outcome_kind train(struct run *run, struct train_result *ret_result,
     return OUTCOME_CANCELLED;
 }
 
+/* What estimates of later jobs go by. */
+static void keep_rate(const struct run *run)
+{
+    struct rate_record rate;
+    struct error err = {0};
+
+    if (run->rate_s <= 0)
+        return;
+    estimate_rate_key(run->job->device_used, run->job->base_model, &run->files.job.hyper, &rate);
+    rate.tokens_per_second = run->rate_tokens / run->rate_s;
+    rate.measured_unix_s = clock_unix_s();
+    if (!rates_set(run->parts->store, &rate, &err))
+        log_failure(run, "keep the rate", &err);
+}
+
 static void release(struct run *run)
 {
     json_free(run->warnings);
@@ -507,6 +528,8 @@ bool run_job(const struct run_parts *parts, struct job_record *job)
         outcome.models = models;
         outcome.checkpoint = run->has_last ? &run->last : NULL;
     }
+    if (outcome.kind == OUTCOME_SUCCEEDED)
+        keep_rate(run);
     kept = hand_in(parts, &outcome);
     if (kept && outcome.kind != OUTCOME_STOPPED && outcome.kind != OUTCOME_DEVICE_FAULT)
         jobfiles_remove_resume(parts->queue->options->state_folder, job->id);

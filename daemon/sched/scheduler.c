@@ -5,6 +5,8 @@
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
 #include "daemon/sched/bases.h"
+#include "daemon/sched/estimate.h"
+#include "daemon/sched/inspect.h"
 #include "daemon/sched/jobfiles.h"
 #include "daemon/sched/queue.h"
 #include "daemon/sched/request.h"
@@ -201,18 +203,26 @@ static bool fill_record(const struct request *request, struct job_record *job, s
     return ok;
 }
 
+/* A create's body as the record of its job, which nobody has seen yet. */
+static bool read_job(struct scheduler *scheduler, const struct json *body, struct job_record *job,
+                     struct error *err)
+{
+    struct request read;
+
+    return request_read(body, &read, err) && check_files(scheduler, &read, err) &&
+           check_model(scheduler, &read, err) &&
+           devices_check_wanted(scheduler->options.devices, read.device, err) &&
+           fill_record(&read, job, err);
+}
+
 bool scheduler_submit(struct scheduler *scheduler, const struct json *request, char *ret_id,
                       size_t id_capacity, struct error *err)
 {
     struct error own = {0}; /* the checks look into it */
-    struct request read;
     struct job_record job = {0};
     bool ok;
 
-    ok = request_read(request, &read, &own) && check_files(scheduler, &read, &own) &&
-         check_model(scheduler, &read, &own) &&
-         devices_check_wanted(scheduler->options.devices, read.device, &own) &&
-         fill_record(&read, &job, &own) &&
+    ok = read_job(scheduler, request, &job, &own) &&
          mailbox_call(scheduler->mailbox, queue_submit, &job, &own);
     if (ok)
         (void)snprintf(ret_id, id_capacity, "%s", job.id);
@@ -233,6 +243,62 @@ bool scheduler_cancel(struct scheduler *scheduler, const char *job_id, struct er
         return false;
     jobfiles_remove_resume(scheduler->options.state_folder, id); /* a worker cleans up again */
     return true;
+}
+
+/* ---- questions about data ---------------------------------------------------------------------------- */
+
+static bool inspect(struct scheduler *scheduler, asks_function *function,
+                    const struct inspect_request *request, const atomic_bool *stop,
+                    struct json **ret_answer, struct error *err)
+{
+    struct inspect_ask ask = {.request = request};
+    struct error own = {0}; /* the answering thread looks into it */
+    bool ok = validator_ask(scheduler->validator, function, &ask, stop, &own);
+
+    if (ok)
+        *ret_answer = ask.answer;
+    else if (err)
+        *err = own;
+    return ok;
+}
+
+bool scheduler_report(struct scheduler *scheduler, const struct inspect_request *request,
+                      const atomic_bool *stop, struct json **ret_answer, struct error *err)
+{
+    return inspect(scheduler, inspect_report, request, stop, ret_answer, err);
+}
+
+bool scheduler_example(struct scheduler *scheduler, const struct inspect_request *request,
+                       const atomic_bool *stop, struct json **ret_answer, struct error *err)
+{
+    return inspect(scheduler, inspect_example, request, stop, ret_answer, err);
+}
+
+bool scheduler_estimate(struct scheduler *scheduler, const struct json *request,
+                        const atomic_bool *stop, struct json **ret_answer, struct json **ret_lines,
+                        struct error *err)
+{
+    struct error own = {0}; /* the checks look into it */
+    struct estimate estimate = {0};
+    struct store *store = NULL;
+    bool ok;
+
+    ok = read_job(scheduler, request, &estimate.job, &own) &&
+         validator_ask(scheduler->validator, estimate_read, &estimate, stop, &own) &&
+         mailbox_call(scheduler->mailbox, estimate_place, &estimate, &own) &&
+         store_open(scheduler->options.database_path, false, &store, &own);
+    if (ok) {
+        *ret_answer = estimate_json(&estimate, store, &own);
+        ok = *ret_answer != NULL;
+    } else if (ret_lines) {
+        *ret_lines = estimate.lines;
+        estimate.lines = NULL;
+    }
+    if (!ok && err)
+        *err = own;
+    store_close(store);
+    estimate_release(&estimate);
+    return ok;
 }
 
 /* ---- shown -------------------------------------------------------------------------------------------- */

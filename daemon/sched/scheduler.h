@@ -12,6 +12,7 @@
 
 #include "daemon/base/error.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -53,6 +54,29 @@ MUST_CHECK bool scheduler_submit(struct scheduler *scheduler, const struct json 
  * ERR_CONFLICT. */
 MUST_CHECK bool scheduler_cancel(struct scheduler *scheduler, const char *job_id,
                                  struct error *err);
+
+/* What is asked about a data set; texts as in a job's hyper-parameters, NULL where not given. */
+struct inspect_request {
+    const char *file_id, *validation_file, *model, *data_rules, *overlong;
+    int64_t max_len;                       /* 0: not given */
+    size_t line;                           /* scheduler_example: from 1 */
+    size_t problems_after, problems_limit; /* scheduler_report: a page of all findings */
+};
+/* Read by the thread that reads data sets, with the trainer's own code; ERR_UNAVAILABLE when too many
+ * wait for it. A report ends after a minute at most and says what it has read by then. *stop ends both
+ * early. The answers' fields are in api/openapi.yaml. */
+MUST_CHECK bool scheduler_report(struct scheduler *scheduler, const struct inspect_request *request,
+                                 const atomic_bool *stop, struct json **ret_answer,
+                                 struct error *err);
+MUST_CHECK bool scheduler_example(struct scheduler *scheduler,
+                                  const struct inspect_request *request, const atomic_bool *stop,
+                                  struct json **ret_answer, struct error *err);
+
+/* What a job of this create body would take; nothing is made. A body or files that a create or its job
+ * would refuse are refused alike; *ret_lines (or NULL) as upload_finish's. */
+MUST_CHECK bool scheduler_estimate(struct scheduler *scheduler, const struct json *request,
+                                   const atomic_bool *stop, struct json **ret_answer,
+                                   struct json **ret_lines, struct error *err);
 
 /* Base models found in the models folder: names into *ret_names (array and texts in one block for the
  * caller to free()). */

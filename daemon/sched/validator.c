@@ -21,15 +21,16 @@ struct validator {
     pthread_t thread;
     const struct scheduler_options *options;
     struct mailbox *mailbox;
+    struct asks *asks;
     struct store *store;
 };
 
 /* What one job's validating makes. */
 struct finding {
-    struct dataset_report training, validation;
+    struct validated found;
     char training_name[STORE_NAME_SIZE], validation_name[STORE_NAME_SIZE]; /* as uploaded */
     struct jobfiles files;
-    struct train_memory memory;
+    struct json *lines; /* of a refusal, or NULL */
     struct notes notes;
     struct error fault;
 };
@@ -69,18 +70,17 @@ static struct json *memory_json(const struct train_memory *memory)
     return object;
 }
 
-static struct json *plan_json(const struct validator *validator, const struct job_record *job,
-                              const struct finding *finding)
+struct json *validator_plan(const struct scheduler_options *options, const struct job_record *job,
+                            const struct hyperparameters *hyper, const struct validated *found)
 {
-    const struct hyperparameters *hyper = &finding->files.job.hyper;
     struct json *object = json_new_object();
     size_t adapter_bytes = 0;
 
-    json_add(object, "memory_needs", memory_json(&finding->memory));
-    json_add(object, "training_data", data_json(&finding->training));
+    json_add(object, "memory_needs", memory_json(&found->memory));
+    json_add(object, "training_data", data_json(&found->training));
     if (job->validation_file[0])
-        json_add(object, "validation_data", data_json(&finding->validation));
-    if (bases_adapter_bytes(validator->options->models_folder, job->base_model, hyper->lora_rank,
+        json_add(object, "validation_data", data_json(&found->validation));
+    if (bases_adapter_bytes(options->models_folder, job->base_model, hyper->lora_rank,
                             &adapter_bytes, NULL))
         json_add_int(object, "disk_bytes", (int64_t)disk_bytes(adapter_bytes, hyper->n_epochs));
     return object;
@@ -100,22 +100,17 @@ static bool is_of_validation(const struct error *fault)
     return strcmp(fault->param, "validation_file") == 0;
 }
 
-/* What is wrong with a file names it. */
-static void name_fault(struct finding *finding)
+struct json *validator_explain(struct store *store, const struct job_record *job,
+                               const struct validated *found, struct error *fault)
 {
-    if (strcmp(finding->fault.param, "training_file") == 0)
-        report_name_file(finding->training_name, &finding->fault);
-    else if (is_of_validation(&finding->fault))
-        report_name_file(finding->validation_name, &finding->fault);
-}
+    bool other = is_of_validation(fault);
+    char name[STORE_NAME_SIZE];
+    struct json *lines;
 
-static struct json *lines_of(const struct finding *finding)
-{
-    bool other = is_of_validation(&finding->fault);
-    struct json *lines =
-        report_lines_json(other ? &finding->validation : &finding->training,
-                          other ? finding->validation_name : finding->training_name, false);
-
+    name_file(store, other ? job->validation_file : job->training_file, name, sizeof(name));
+    if (other || strcmp(fault->param, "training_file") == 0)
+        report_name_file(name, fault);
+    lines = report_lines_json(other ? &found->validation : &found->training, name, false);
     if (lines && json_count(lines) > 0)
         return lines;
     json_free(lines);
@@ -127,20 +122,21 @@ static bool hand_in(struct validator *validator, const struct job_record *job, b
 {
     enum data_rules rules = finding->files.job.hyper.data_rules;
     struct json *warnings = json_new_array();
-    struct json *plan = accepted ? plan_json(validator, job, finding) : NULL;
-    struct json *lines = accepted ? NULL : lines_of(finding);
+    struct json *plan = NULL;
     char *warnings_text = NULL, *plan_text = NULL, *lines_text = NULL;
     struct queue_verdict verdict = {.job_id = job->id, .notes = &finding->notes};
     bool ok;
 
-    report_warnings(&finding->training, "training_file", finding->training_name, rules, warnings,
-                    &finding->notes);
+    if (accepted)
+        plan = validator_plan(validator->options, job, &finding->files.job.hyper, &finding->found);
+    report_warnings(&finding->found.training, "training_file", finding->training_name, rules,
+                    warnings, &finding->notes);
     if (job->validation_file[0])
-        report_warnings(&finding->validation, "validation_file", finding->validation_name, rules,
-                        warnings, &finding->notes);
+        report_warnings(&finding->found.validation, "validation_file", finding->validation_name,
+                        rules, warnings, &finding->notes);
     ok = json_print_text(warnings, &warnings_text, err) &&
          (!plan || json_print_text(plan, &plan_text, err)) &&
-         (!lines || json_print_text(lines, &lines_text, err));
+         (!finding->lines || json_print_text(finding->lines, &lines_text, err));
     if (ok) {
         verdict.fault = accepted ? NULL : &finding->fault;
         verdict.lines_json = lines_text;
@@ -153,7 +149,6 @@ static bool hand_in(struct validator *validator, const struct job_record *job, b
     free(lines_text);
     json_free(warnings);
     json_free(plan);
-    json_free(lines);
     return ok;
 }
 
@@ -172,16 +167,17 @@ static bool judge(struct validator *validator, const struct job_record *job)
     name_file(validator->store, job->validation_file, finding->validation_name,
               sizeof(finding->validation_name));
     accepted = jobfiles_find(validator->options, job, &finding->files, &finding->fault) &&
-               train_validate(&finding->files.job, &finding->training, &finding->validation,
-                              &finding->memory, &finding->fault);
+               train_validate(&finding->files.job, &finding->found.training,
+                              &finding->found.validation, &finding->found.memory, &finding->fault);
     if (!accepted)
-        name_fault(finding);
+        finding->lines = validator_explain(validator->store, job, &finding->found, &finding->fault);
     kept = hand_in(validator, job, accepted, finding, &err);
     if (!kept && (err.code == ERR_CONFLICT || err.code == ERR_UNAVAILABLE))
         kept = true; /* cancelled meanwhile, or the daemon stops */
     if (!kept)
         log_write_for(LOG_LEVEL_ERROR, "job", job->id, "keep the verdict: %s", err.message);
     notes_release(&finding->notes);
+    json_free(finding->lines);
     free(finding);
     return kept;
 }
@@ -208,12 +204,19 @@ static bool work(struct validator *validator)
 static void *serve(void *context)
 {
     struct validator *validator = context;
+    const struct asks_parts parts = {validator->options, validator->store, NULL};
     uint64_t seen = 0;
 
     while (mailbox_wait_news(validator->mailbox, &seen, LOOK_AGAIN_MS)) {
-        while (!mailbox_is_stopping(validator->mailbox) && work(validator))
-            ;
+        bool more = true;
+
+        while (more && !mailbox_is_stopping(validator->mailbox)) {
+            more = asks_serve(validator->asks, &parts);
+            more =
+                work(validator) || more; /* in turn, so that neither waits for all of the other */
+        }
     }
+    asks_close(validator->asks);
     return NULL;
 }
 
@@ -227,8 +230,13 @@ bool validator_start(const struct scheduler_options *options, struct mailbox *ma
         return error_set(err, ERR_NO_MEMORY, "no memory for the validator");
     validator->options = options;
     validator->mailbox = mailbox;
-    if (!store_open(options->database_path, false, &validator->store, err)) {
+    validator->asks = asks_new();
+    if (!validator->asks) {
         free(validator);
+        return error_set(err, ERR_NO_MEMORY, "no memory for the validator");
+    }
+    if (!store_open(options->database_path, false, &validator->store, err)) {
+        validator_free(validator);
         return false;
     }
     code = pthread_create(&validator->thread, NULL, serve, validator);
@@ -241,6 +249,17 @@ bool validator_start(const struct scheduler_options *options, struct mailbox *ma
     return true;
 }
 
+static void wake(void *context)
+{
+    mailbox_tell_news(context);
+}
+
+bool validator_ask(struct validator *validator, asks_function *function, void *arguments,
+                   const atomic_bool *stop, struct error *err)
+{
+    return asks_put(validator->asks, function, arguments, stop, wake, validator->mailbox, err);
+}
+
 pthread_t validator_thread(const struct validator *validator)
 {
     return validator->thread;
@@ -251,5 +270,6 @@ void validator_free(struct validator *validator)
     if (!validator)
         return;
     store_close(validator->store);
+    asks_free(validator->asks);
     free(validator);
 }

@@ -7,8 +7,12 @@
 #include "daemon/train/render.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define PIECE_BYTES 65536
 
 /* What dataset_read hands over, with what it needs to grow and to end. */
 struct whole {
@@ -18,10 +22,14 @@ struct whole {
 };
 
 struct reading {
-    struct whole *whole;
+    struct dataset_report *report;
+    struct arena *ids; /* where the tokens of a line go */
     struct line line;
     const struct tokenizer *tokenizer;
     const struct dataset_options *options;
+    struct whole *whole;               /* NULL: examples are looked at, */
+    const struct dataset_watch *watch; /* by this one */
+    bool refused;                      /* the line being read is not taken by the rules */
 };
 
 /* The tokens of one line before any cut. */
@@ -67,7 +75,7 @@ static void check_marker_ids(struct reading *reading, const struct tokens *token
 static bool judge_length(struct reading *reading, const struct tokens *tokens, size_t *ret_kept)
 {
     const struct dataset_options *options = reading->options;
-    struct dataset_report *report = &reading->whole->dataset.report;
+    struct dataset_report *report = reading->report;
     struct findings *findings = &reading->line.findings;
     size_t length = whole_length(tokens), prompt = tokens->prompt_count + 1;
     enum overlong overlong = options->overlong;
@@ -138,20 +146,39 @@ static bool append_example(struct whole *whole, const struct example *example, s
     return true;
 }
 
+/* To the data set, or to who looks on. */
+static bool hand_over(struct reading *reading, const struct example *example, size_t length,
+                      struct error *err)
+{
+    const struct dataset_view view = {example, length, !reading->refused, &reading->line.prompt,
+                                      &reading->line.target};
+
+    return reading->whole ? append_example(reading->whole, example, err)
+                          : reading->watch->look(reading->watch->context, &view, err);
+}
+
+/* Without a tokenizer: what the line says is known, how long it is not. */
+static bool show_text(struct reading *reading, struct error *err)
+{
+    const struct example example = {.line = reading->line.findings.line};
+
+    reading->report->example_count++;
+    return hand_over(reading, &example, 0, err);
+}
+
 static bool keep(struct reading *reading, const struct tokens *tokens, size_t kept,
                  struct error *err)
 {
-    struct whole *whole = reading->whole;
-    struct dataset_report *report = &whole->dataset.report;
+    struct dataset_report *report = reading->report;
     size_t length = whole_length(tokens);
-    uint32_t *ids = arena_alloc(&whole->ids, length * sizeof(*ids));
+    uint32_t *ids = arena_alloc(reading->ids, length * sizeof(*ids));
     struct example example = {.line = reading->line.findings.line, .ids = ids, .id_count = kept};
 
     if (!ids)
         return error_set(err, ERR_NO_MEMORY,
                          "line %zu: the data set's tokens need more than %zu bytes, or memory is "
                          "short",
-                         example.line, whole->ids.max_bytes);
+                         example.line, reading->ids->max_bytes);
     ids[0] = TOKEN_BOS;
     memcpy(ids + 1, tokens->prompt, tokens->prompt_count * sizeof(*ids));
     memcpy(ids + 1 + tokens->prompt_count, tokens->target, tokens->target_count * sizeof(*ids));
@@ -162,7 +189,12 @@ static bool keep(struct reading *reading, const struct tokens *tokens, size_t ke
     report->example_count++;
     report->token_count += kept;
     report->target_count += kept - example.prompt_count;
-    return append_example(whole, &example, err);
+    return hand_over(reading, &example, length, err);
+}
+
+static bool shows_refused(const struct reading *reading)
+{
+    return reading->watch && reading->watch->shows_refused;
 }
 
 static bool take_usable(struct reading *reading, struct error *err)
@@ -174,8 +206,12 @@ static bool take_usable(struct reading *reading, struct error *err)
     if (!tokenize(reading, &tokens, err))
         goto out;
     check_marker_ids(reading, &tokens);
+    if (reading->watch && reading->watch->measure)
+        reading->watch->measure(reading->watch->context, reading->line.findings.line,
+                                whole_length(&tokens));
     ok = true;
-    if (judge_length(reading, &tokens, &kept))
+    reading->refused = !judge_length(reading, &tokens, &kept) || reading->refused;
+    if (!reading->refused || shows_refused(reading))
         ok = keep(reading, &tokens, kept, err);
 out:
     free(tokens.prompt);
@@ -187,8 +223,16 @@ static bool take_line(void *context, const char *text, size_t size, size_t numbe
                       struct error *err)
 {
     struct reading *reading = context;
-    struct dataset_report *report = &reading->whole->dataset.report;
+    struct dataset_report *report = reading->report;
 
+    if (reading->options->only_line && number != reading->options->only_line)
+        return true;
+    /* A flag to end earlier; nothing else is read on its account. */
+    if (reading->options->stop &&
+        atomic_load_explicit(reading->options->stop, memory_order_relaxed))
+        return error_set(err, ERR_CANCELLED, "reading was stopped at line %zu", number);
+    if (reading->watch && !reading->watch->goes_on(reading->watch->context))
+        return error_set(err, ERR_CANCELLED, "reading ended at line %zu", number);
     if (!line_read(&reading->line, text, size, number, report, err))
         return false;
     switch (reading->line.outcome) {
@@ -203,10 +247,13 @@ static bool take_line(void *context, const char *text, size_t size, size_t numbe
     case LINE_USABLE:
         break;
     }
-    if (reading->options->rules == DATA_RULES_STRICT &&
-        reading->line.findings.counts[PROBLEM_STRICT])
+    reading->refused = reading->options->rules == DATA_RULES_STRICT &&
+                       reading->line.findings.counts[PROBLEM_STRICT] > 0;
+    if (reading->refused && !shows_refused(reading))
         return true; /* named in the report; the job fails */
-    return take_usable(reading, err);
+    if (!reading->whole)
+        arena_clear(reading->ids);
+    return reading->tokenizer ? take_usable(reading, err) : show_text(reading, err);
 }
 
 static bool read_all(struct reading *reading, const struct mapping *map, struct error *err)
@@ -214,8 +261,8 @@ static bool read_all(struct reading *reading, const struct mapping *map, struct 
     struct lines lines;
     bool ok;
 
-    lines_init(&lines, &reading->whole->dataset.report,
-               reading->options->rules == DATA_RULES_AS_REFERENCE, take_line, reading);
+    lines_init(&lines, reading->report, reading->options->rules == DATA_RULES_AS_REFERENCE,
+               take_line, reading);
     ok = lines_feed(&lines, (const char *)map->data, map->size, err) && lines_finish(&lines, err);
     lines_release(&lines);
     return ok;
@@ -237,6 +284,8 @@ bool dataset_read(const char *path, const struct tokenizer *tokenizer,
     arena_init(&whole->ids, LIMIT_DATASET_BYTES);
     line_init(&reading.line);
     reading.whole = whole;
+    reading.report = &whole->dataset.report;
+    reading.ids = &whole->ids;
     if (!mapping_open(&map, path, err) || !file_sha256(path, whole->dataset.sha256, err) ||
         !read_all(&reading, &map, err))
         goto out;
@@ -247,6 +296,50 @@ out:
     line_release(&reading.line);
     if (!ok)
         dataset_free(&whole->dataset);
+    return ok;
+}
+
+/* In pieces, so that memory does not grow with the file. */
+static bool walk_all(struct reading *reading, FILE *file, const char *path, struct error *err)
+{
+    char piece[PIECE_BYTES];
+    struct lines lines;
+    size_t size;
+    bool ok = true;
+
+    lines_init(&lines, reading->report, reading->options->rules == DATA_RULES_AS_REFERENCE,
+               take_line, reading);
+    while (ok && (size = fread(piece, 1, sizeof(piece), file)) > 0)
+        ok = lines_feed(&lines, piece, size, err);
+    if (ok && ferror(file))
+        ok = error_set(err, ERR_IO, "read '%s': %s", path, strerrordesc_np(errno));
+    ok = ok && lines_finish(&lines, err);
+    lines_release(&lines);
+    return ok;
+}
+
+bool dataset_walk(const char *path, const struct tokenizer *tokenizer,
+                  const struct dataset_options *options, const struct dataset_watch *watch,
+                  struct dataset_report *ret_report, struct error *err)
+{
+    struct arena ids;
+    struct reading reading = {.report = ret_report,
+                              .ids = &ids,
+                              .tokenizer = tokenizer,
+                              .options = options,
+                              .watch = watch};
+    FILE *file = fopen(path, "re");
+    bool ok;
+
+    if (!file)
+        return error_set(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "open '%s': %s", path,
+                         strerrordesc_np(errno));
+    arena_init(&ids, LIMIT_DATASET_BYTES);
+    line_init(&reading.line);
+    ok = walk_all(&reading, file, path, err);
+    line_release(&reading.line);
+    arena_release(&ids);
+    (void)fclose(file); /* only read */
     return ok;
 }
 

@@ -16,6 +16,7 @@
 #include "daemon/base/error.h"
 #include "daemon/base/limits.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,8 +39,15 @@ struct problem {
     char reason[160];
 };
 
+/* Hears of every finding, in the order of lines; the problem is borrowed for the call. */
+struct problem_sink {
+    void (*take)(void *context, const struct problem *problem);
+    void *context;
+};
+
 /* The first LIMIT_PROBLEM_COUNT findings of each level, and how many there were. */
 struct dataset_report {
+    const struct problem_sink *sink; /* NULL: none; the reader's, borrowed while it reads */
     struct problem problems[PROBLEM_LEVEL_COUNT][LIMIT_PROBLEM_COUNT];
     size_t problem_kept[PROBLEM_LEVEL_COUNT];
     size_t problem_count[PROBLEM_LEVEL_COUNT];
@@ -70,10 +78,12 @@ void dataset_scan_free(struct dataset_scan *scan); /* NULL is fine */
 
 struct dataset_options {
     enum data_rules rules;
-    enum overlong overlong; /* as_reference implies OVERLONG_TRUNCATE */
-    size_t max_len;         /* tokens of a line, BOS and EOS included */
-    size_t vocab_size;      /* an id at or past it is refused */
-    size_t label_limit;     /* a label at or past it is refused (out_vocab); 0: vocab_size */
+    enum overlong overlong;  /* as_reference implies OVERLONG_TRUNCATE */
+    size_t max_len;          /* tokens of a line, BOS and EOS included */
+    size_t vocab_size;       /* an id at or past it is refused */
+    size_t label_limit;      /* a label at or past it is refused (out_vocab); 0: vocab_size */
+    size_t only_line;        /* dataset_walk: this one alone; 0: all */
+    const atomic_bool *stop; /* set: reading ends with ERR_CANCELLED; or NULL */
 };
 
 struct example {
@@ -95,6 +105,31 @@ MUST_CHECK bool dataset_read(const char *path, const struct tokenizer *tokenizer
                              const struct dataset_options *options, struct dataset **ret_dataset,
                              struct error *err);
 void dataset_free(struct dataset *dataset); /* NULL is fine */
+
+/* ---- looking -------------------------------------------------------------------------------- */
+
+/* A line, as a job would get it. Borrowed for the call. */
+struct dataset_view {
+    const struct example *example; /* ids NULL without a tokenizer */
+    size_t length;                 /* tokens before any cut */
+    bool taken;                    /* a job gets it */
+    const struct buf *prompt, *target;
+};
+struct dataset_watch {
+    bool (*look)(void *context, const struct dataset_view *view, struct error *err);
+    /* Each line's tokens before any cut, also of one that is then refused for them; NULL: not told. */
+    void (*measure)(void *context, size_t line, size_t length);
+    bool (*goes_on)(void *context); /* asked at each line; false ends the reading */
+    void *context;
+    bool shows_refused; /* lines that can be rendered are looked at, whatever the rules say */
+};
+/* Reads a file as dataset_read does and keeps nothing of it: memory holds one line. tokenizer NULL: what
+ * needs tokens is left out. ret_report (with its sink set by the caller) holds what was read so far also
+ * on failure; ERR_CANCELLED: goes_on said no. */
+MUST_CHECK bool dataset_walk(const char *path, const struct tokenizer *tokenizer,
+                             const struct dataset_options *options,
+                             const struct dataset_watch *watch, struct dataset_report *ret_report,
+                             struct error *err);
 
 /* True when the rules accept what was read (for upload: no FATAL; for training: no FATAL, under
  * strict no STRICT, at least one example, at least one target token). Otherwise err says it in

@@ -24,7 +24,8 @@ void findings_add(struct findings *findings, enum problem_level level, size_t co
                   const char *field, const char *rule, const char *format, ...)
 {
     struct dataset_report *report = findings->report;
-    struct problem *problem;
+    struct problem told, *problem = &told;
+    bool kept;
     va_list args;
 
     assert(level < PROBLEM_LEVEL_COUNT);
@@ -32,9 +33,11 @@ void findings_add(struct findings *findings, enum problem_level level, size_t co
     if (!report)
         return;
     report->problem_count[level]++;
-    if (report->problem_kept[level] == LIMIT_PROBLEM_COUNT)
+    kept = report->problem_kept[level] < LIMIT_PROBLEM_COUNT;
+    if (!kept && !report->sink)
         return;
-    problem = &report->problems[level][report->problem_kept[level]++];
+    if (kept)
+        problem = &report->problems[level][report->problem_kept[level]++];
     *problem = (struct problem){.level = level,
                                 .line = findings->line,
                                 .column = column ? column + findings->line_offset : 0};
@@ -45,4 +48,6 @@ void findings_add(struct findings *findings, enum problem_level level, size_t co
     va_end(args);
     end_on_character(problem->field);
     end_on_character(problem->reason);
+    if (report->sink)
+        report->sink->take(report->sink->context, problem);
 }

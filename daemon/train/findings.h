@@ -1,7 +1,8 @@
 /*
  * findings: what is wrong with the lines of a data set, collected as they are read.
  *
- * Purpose    Adds one finding to a report: counted always, kept while there is room for its level.
+ * Purpose    Adds one finding to a report: counted always, kept while there is room for its level, told
+ *            to the report's sink.
  * Ownership  A plain value; the report is borrowed for as long as the line is read.
  * Threads    One thread.
  * Failure    Cannot fail; long texts are cut at the end of their arrays.

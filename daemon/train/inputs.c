@@ -87,6 +87,7 @@ static bool read_file(const struct train_job *job, const struct inputs *inputs,
         .max_len = job->hyper.max_len,
         .vocab_size = inputs->info.vocab_size,
         .label_limit = inputs->info.out_vocab,
+        .stop = job->stop,
     };
 
     if (!dataset_read(path, tokenizer, &options, ret_dataset, err))

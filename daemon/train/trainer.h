@@ -44,6 +44,7 @@ struct train_job {
     const char *adapter_path; /* written at the end */
     const char *device_label; /* "cpu:0", recorded in the adapter */
     struct digests *digests;  /* remembers the base's; NULL: it is hashed each time */
+    const atomic_bool *stop;  /* set: reading the data ends with ERR_CANCELLED; or NULL */
     struct hyperparameters hyper;
     size_t memory_limit_bytes;        /* refuse a plan above it; 0: what the device has free */
     size_t batch_token_limit;         /* tokens of one micro-batch; 0: the plan decides */
