@@ -115,7 +115,10 @@ test-tsan: ## the threaded rooms' tests under the thread sanitizer
 test-reference: all ## the reference implementation (PyPI) reads what we wrote, in a virtual environment
 	@tests/reference/run.sh $(OUT) $(wildcard build/demo/adapter.safetensors)
 
-.PHONY: tests-built test-reference bench bench-reference bench-base bench-built
+test-http: all ## stock clients from PyPI against the daemon, in a virtual environment
+	@tests/http/run.sh $(OUT)
+
+.PHONY: tests-built test-reference test-http bench bench-reference bench-base bench-built
 tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines $(BENCHES)
 
 bench: all bench-built ## time steps, memory and start-up at the real geometry (QUICK=1: 2 minutes)
