@@ -13,7 +13,7 @@
 #include <time.h>
 
 #define BATCH_MAX 256
-#define BATCH_NS 50000000     /* a reader sees an event so soon */
+#define BATCH_NS 50000000     /* between commits: an event waits so long at most */
 #define RETRY_NS 1000000000   /* between tries of a commit that failed */
 #define PATIENCE_NS 100000000 /* between looks at the stop flag while waiting for room */
 #define MESSAGE_BYTES 512
@@ -36,7 +36,6 @@ struct recorder {
     bool in_flight;             /* guarded by lock */
     bool hurry;                 /* guarded by lock: somebody waits for the commit */
     bool closing;               /* guarded by lock */
-    int64_t first_ns;           /* guarded by lock: when waiting got its first */
     char job_id[STORE_ID_SIZE]; /* guarded by lock; unchanged while anything waits */
     const atomic_bool *stop;    /* as job_id */
 };
@@ -106,6 +105,7 @@ static void release_batch(struct batch *batch)
 static void *serve(void *context)
 {
     struct recorder *recorder = context;
+    int64_t next_ns = 0; /* what comes after a pause is written at once */
 
     (void)pthread_mutex_lock(&recorder->lock);
     for (;;) {
@@ -114,8 +114,9 @@ static void *serve(void *context)
         if (recorder->waiting.count == 0)
             break;
         while (!recorder->hurry && !recorder->closing && recorder->waiting.count < BATCH_MAX &&
-               clock_monotonic_ns() < recorder->first_ns + BATCH_NS)
-            wait_until(recorder, recorder->first_ns + BATCH_NS);
+               clock_monotonic_ns() < next_ns)
+            wait_until(recorder, next_ns);
+        next_ns = clock_monotonic_ns() + BATCH_NS;
         recorder->writing = recorder->waiting;
         recorder->waiting.count = 0;
         recorder->waiting.has_progress = false;
@@ -219,10 +220,8 @@ void recorder_add(struct recorder *recorder, enum event_level level, const char 
         (void)pthread_mutex_unlock(&recorder->lock);
         goto drop;
     }
-    if (waiting->count == 0) {
-        recorder->first_ns = clock_monotonic_ns();
+    if (waiting->count == 0)
         (void)pthread_cond_broadcast(&recorder->changed);
-    }
     waiting->drafts[waiting->count++] = (struct event_draft){.level = level,
                                                              .type = type,
                                                              .message = message,

@@ -2,7 +2,8 @@
  * recorder: a running job's events on their way to the database.
  *
  * Purpose    The worker hands events in and trains on; a thread of the recorder's own commits them,
- *            at most 50 ms after the first of a batch came, and tells the feed after the commit.
+ *            at once after a pause and else 50 ms after the last commit, with all that came in
+ *            between, and tells the feed after the commit.
  * Ownership  recorder_open / recorder_close. One job at a time between begin and drain.
  * Threads    recorder_add, _begin and _drain from the worker; the thread has its own store.
  * Failure    A commit that fails (disk full) is tried again each second, and the worker waits once
