@@ -26,8 +26,6 @@ static const char usage[] =
     "                   [--max-len N] [--device cpu|cuda|cuda:N] [--precision float32|tf32|bf16]\n"
     "                   [--peak-size N] [--no-peak] [--no-profile] [--brief]\n";
 
-static const char *const precisions[] = {"float32", "tf32", "bf16"}; /* as in backend.h */
-
 static const char *lines_path(const char *name)
 {
     static const char *const known[][2] = {{"mixed", "build/bench/mixed.jsonl"},
@@ -52,8 +50,8 @@ static bool set_device(struct measure_options *options, const char *value)
 
 static bool set_precision(struct measure_options *options, const char *value)
 {
-    for (size_t i = 0; i < COUNT_OF(precisions); i++)
-        if (strcmp(value, precisions[i]) == 0) {
+    for (size_t i = 0; backend_precision_names[i]; i++)
+        if (strcmp(value, backend_precision_names[i]) == 0) {
             options->precision = (enum backend_precision)i;
             return true;
         }
@@ -145,11 +143,11 @@ int main(int argc, char **argv)
     }
     (void)snprintf(title, sizeof(title), "%s, %s, batch %zu, %d threads, products in %s: %s",
                    options.training_path, options.numerics == NUMERICS_W4A8 ? "w4a8" : "float32",
-                   options.batch_size, options.thread_count, precisions[options.precision],
-                   measure.device);
+                   options.batch_size, options.thread_count,
+                   backend_precision_names[options.precision], measure.device);
     report_run(title, &measure);
     if (options.on_card)
-        report_card(precisions[options.precision], &measure);
+        report_card(backend_precision_names[options.precision], &measure);
     else
         report_flops(&measure);
     return 0;

@@ -129,7 +129,7 @@ static bool open_card(struct child *child, struct error *err)
     (void)backend_describe(BACKEND_CUDA, options->device_index, &device);
     (void)snprintf(measure->device, sizeof(measure->device), "%s, %d multiprocessors, %s",
                    device.name, device.core_count, device.library);
-    backend_set_precision(child->backend, options->precision);
+    (void)backend_set_precision(child->backend, options->precision); /* for the peak */
     if (!options->without_peak)
         measure->peak_gflops =
             peak_of_card(child->backend, options->peak_size ? options->peak_size : PEAK_SIZE_CARD);
@@ -210,6 +210,7 @@ static bool train(struct child *child, const char *folder, struct error *err)
     if (options->max_len > 0)
         job.hyper.max_len = options->max_len;
     job.hyper.numerics = options->numerics;
+    job.hyper.precision = options->precision;
     child->measure->lora_rank = job.hyper.lora_rank;
     if (!file_join(adapter, sizeof(adapter), folder, "adapter.safetensors", err) ||
         !cut(&job.training_path, options->line_count, folder, "training.jsonl", training, err) ||
