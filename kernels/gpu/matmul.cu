@@ -26,12 +26,17 @@
 DEVICE void load_tile(LOCAL float *tile, GLOBAL const float *x, int begin, int count, int depth,
                       int K, int flip, gpu_size ld)
 {
-    x += flip ? (gpu_size)depth * ld + (gpu_size)begin : (gpu_size)begin * ld + (gpu_size)depth;
-    for (int n = THREAD; n < TILE * DEPTH; n += GROUP_SIZE) {
-        const int i = flip ? n % TILE : n / DEPTH, k = flip ? n / TILE : n % DEPTH;
-        const gpu_size at = flip ? (gpu_size)k * ld + (gpu_size)i : (gpu_size)i * ld + (gpu_size)k;
+    const int i_step = flip ? 0 : GROUP_SIZE / DEPTH, k_step = flip ? GROUP_SIZE / TILE : 0;
+    const gpu_size step = (gpu_size)(i_step + k_step) * ld;
+    int i = flip ? THREAD % TILE : THREAD / DEPTH, k = flip ? THREAD / TILE : THREAD % DEPTH;
 
-        tile[k * STRIDE + i] = begin + i < count && depth + k < K ? x[at] : 0.0f;
+    x += flip ? (gpu_size)(depth + k) * ld + (gpu_size)(begin + i)
+              : (gpu_size)(begin + i) * ld + (gpu_size)(depth + k);
+    for (int round = 0; round < TILE * DEPTH / GROUP_SIZE; round++) {
+        tile[k * STRIDE + i] = begin + i < count && depth + k < K ? x[0] : 0.0f;
+        i += i_step;
+        k += k_step;
+        x += step;
     }
 }
 
