@@ -142,6 +142,14 @@ test-cuda: ## the kernels for cards: over a stand-in for CUDA, and compiled for 
 test-gpu: ## on a machine with an NVIDIA card: build for it, test and measure on it (8 minutes)
 	@tests/gpu/run.sh build/gpu
 
+test-gpu-deep: ## every access of the kernels watched by Oclgrind; faults made on purpose are found (8 minutes)
+	@tests/support/deps.sh $(DEB_DEPS) $(DEB_DEEP)
+	@$(MAKE) --no-print-directory $(PARALLEL) $(OUT)/opencl/test_opencl
+	@tests/kernels/opencl/run.sh $(OUT)
+
+cuda-budget: cuda ## rewrite the table of registers and shared memory per kernel and target
+	@tests/kernels/budget.sh $(OUT) --write
+
 bench-built: bench-base
 	@$(MAKE) --no-print-directory $(PARALLEL) $(BENCHES)
 
@@ -242,15 +250,19 @@ $(OUT)/tests/make_lines: $(call object,$(SRC_lines))
 
 # One source, compiled by g++ over the stand-in three times, and by nvcc where it is installed.
 STANDINS     := fast asan race
+DEB_DEEP     := pocl-opencl-icd ocl-icd-opencl-dev oclgrind
 SRC_gpu      := $(wildcard kernels/gpu/*.cu)
 SRC_cuda     := $(wildcard kernels/cuda/*.cu)
 SRC_standin  := $(wildcard tests/kernels/standin/*.cc)
 CUDA_TESTS   := standin cublas reports faults ops step
+SRC_opencl   := tests/kernels/opencl/opencl.cc $(filter-out %/blas.cu,$(SRC_cuda))
+HAS_opencl   := $(shell pkg-config --exists OpenCL && echo yes)
 NVCC         ?= $(shell command -v nvcc)
 CUDA_ARCH    := 75 80 86 89 90 100 120
 OBJ_cuda     := $(if $(NVCC),$(patsubst %.cu,$(OUT)/cuda/%.o,$(SRC_gpu) $(SRC_cuda)))
 NVCCFLAGS    := -std=c++17 -O3 -I. -Werror all-warnings \
                 -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics \
+                --compress-mode=size \
                 $(foreach arch,$(CUDA_ARCH),-gencode arch=compute_$(arch),code=sm_$(arch)) \
                 -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH))
 
@@ -269,10 +281,10 @@ PLUGIN_build := $(if $(filter asan,$(BUILD)),asan,fast)
 # Drivers without a card, and plug-ins that are none: tests/kernels/plugin.sh.
 FAKES        := $(addprefix $(OUT)/fakes/,libcuda.so.1 libnvidia-ml.so.1 old_plugin.so other_table.so)
 
-.PHONY: cuda cuda-tests-built test-cuda test-gpu
+.PHONY: cuda cuda-budget cuda-tests-built test-cuda test-gpu-deep test-gpu
 cuda-tests-built: $(foreach build,$(STANDINS),$(CUDA_TESTS:%=$(OUT)/standin-$(build)/test_%)) $(OUT)/plugins/needled-cuda.so \
-    $(OUT)/show_cuda $(OUT)/test_golden $(FAKES) $(OUT)/needled $(OUT)/tests/make_lines $(OUT)/tests/bench_train \
-    $(if $(NVCC),$(OUT)/needled-cuda.so)
+    $(OUT)/show_cuda $(OUT)/time_plugin $(OUT)/test_golden $(FAKES) $(OUT)/needled $(OUT)/tests/make_lines $(OUT)/tests/bench_train \
+    $(if $(NVCC),$(OUT)/needled-cuda.so) $(if $(HAS_opencl),$(OUT)/opencl/test_opencl)
 
 define standin_rules
 $(OUT)/standin-$(1)/%.o: % | $(OUT)/deps
@@ -320,6 +332,10 @@ $(OUT)/test_golden: $(OUT)/tests/kernels/test_golden.o $(call archive,support $(
 	@$(if $(V),,echo "  LINK  $@")
 	$(Q)$(CC) $(LDFLAGS) $^ $(LIBS_ALL) -lcmocka -o $@
 
+$(OUT)/time_plugin: $(OUT)/tests/kernels/time_plugin.o
+	@$(if $(V),,echo "  LINK  $@")
+	$(Q)$(CC) $(LDFLAGS) $^ -ldl -o $@
+
 $(OUT)/fakes/%.so.1: tests/kernels/fakes/%.c | $(OUT)/deps
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=c17 -D_GNU_SOURCE -Wall -Wextra -fPIC -shared $< -ldl -o $@
@@ -327,6 +343,17 @@ $(OUT)/fakes/%.so.1: tests/kernels/fakes/%.c | $(OUT)/deps
 $(OUT)/fakes/%.so: tests/kernels/fakes/old_plugin.c kernels/plugin.h kernels/table.h kernels/backend.h | $(OUT)/deps
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=c17 -I. -Wall -Wextra -fPIC -shared $(if $(filter other_table,$*),-DOTHER_TABLE) $< -o $@
+
+# The host side over OpenCL, for PoCL and Oclgrind: tests/kernels/opencl.
+$(OUT)/opencl/%.o: % | $(OUT)/deps
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  CXX   $< (opencl)")
+	$(Q)$(CXX) $(CPPFLAGS) -Itests/kernels/opencl $(CXXFLAGS_standin) $(FLAGS_kernels_fast) -x c++ -c $< -o $@
+
+$(OUT)/opencl/test_opencl: $(OUT)/tests/kernels/opencl/test_opencl.o $(SRC_opencl:%=$(OUT)/opencl/%.o) \
+    $(call archive,opcases support kernels base)
+	@$(if $(V),,echo "  LINK  $@")
+	$(Q)$(CXX) $(LDFLAGS) $^ $(LIBS_ALL) -lOpenCL -lcmocka -o $@
 
 # Without a library of CUDA's but the static runtime: it loads where there are none.
 $(OUT)/needled-cuda.so: $(OBJ_cuda)

@@ -62,24 +62,8 @@ script "the script for a card" tests/kernels/gpu.sh
 
 # ---- for cards: one check a kind ------------------------------------------------------------------
 
-# What ptxas said of each kernel on each target, against what a card must have: a line for each excess.
-over_budget() {
-    cat "$out"/cuda/kernels/gpu/*.ptxas | awk '
-        /Compiling entry function/ { kernel = $6 " for " $8; kernels++ }
-        /bytes stack frame/ { if ($1 + 0 > 0 || $5 + 0 > 0) print kernel ": " $0 }
-        /Used [0-9]+ registers/ {
-            for (i = 1; i <= NF; i++) {
-                if ($(i + 1) ~ /^registers/ && $i * 256 > 65536) print kernel ": " $i " registers"
-                if ($(i + 2) ~ /^smem/ && $i + 0 > 32768) print kernel ": " $i " bytes of shared memory"
-            }
-        }
-        END { if (!kernels) print "no kernel found"; print kernels " kernels and targets" >"/dev/stderr" }'
-}
-
-if [ -d "$out/cuda" ] && command -v nvcc >/dev/null; then
-    over_budget >"$log" 2>"$log.count"
-    said "CUDA: $(cat "$log.count")" $((1 - $(grep -qc . "$log" && echo 1 || echo 0))) "$(grep -c . "$log")" 0
-    rm -f "$log.count"
+if [ -d "$out/cuda" ] && command -v "${NVCC:-nvcc}" >/dev/null; then
+    script "registers, spills, shared memory" tests/kernels/budget.sh
 else
     skip "kernels for CUDA" "nvcc is not installed"
 fi
@@ -100,6 +84,16 @@ if command -v clang >/dev/null; then
         -Xclang -finclude-default-header -Xclang -cl-ext=-all,+cl_khr_fp16 -DGPU_OPENCL -I. -fsyntax-only
 else
     skip "kernels for OpenCL" "clang is not installed"
+fi
+# As OpenCL, on the processor: the one build in which the OpenCL halves of gpu.h run. Races and bounds are for
+# test_ops's race build and for make test-gpu-deep.
+if [ ! -x "$out/opencl/test_opencl" ]; then
+    skip "kernels over OpenCL" "ocl-icd-opencl-dev is not installed"
+elif ! compgen -G '/etc/OpenCL/vendors/pocl*.icd' >/dev/null; then
+    skip "kernels over OpenCL" "pocl-opencl-icd is not installed"
+else
+    mkdir -p "$out/opencl/cache"
+    POCL_CACHE_DIR=$out/opencl/cache program "test_opencl, PoCL" "$out/opencl/test_opencl"
 fi
 if command -v hipcc >/dev/null; then
     each_kernel "HIP" hipcc -x hip --offload-arch=gfx90a -std=c++17 -O2 -Wall -Wextra -Werror -I. -c -o /dev/null
