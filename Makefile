@@ -118,11 +118,15 @@ test-reference: all ## the reference implementation (PyPI) reads what we wrote, 
 test-http: all ## stock clients from PyPI against the daemon, in a virtual environment
 	@tests/http/run.sh $(OUT)
 
-.PHONY: tests-built test-reference test-http bench bench-reference bench-base bench-built
+.PHONY: tests-built test-reference test-http bench bench-http bench-reference bench-base bench-built
 tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines $(BENCHES)
 
 bench: all bench-built ## time steps, memory and start-up at the real geometry (QUICK=1: 2 minutes)
 	@$(OUT)/tests/bench_table $(OUT)/needled $(BENCH) $(if $(QUICK),quick)
+
+bench-http: all $(OUT)/tests/bench_http ## 500 readers of a job's events while it trains: what training loses, delays, memory
+	@$(OUT)/tests/bench_http $(OUT)/needled tests/fixtures needle3 batch 64
+	@$(OUT)/tests/bench_http $(OUT)/needled tests/fixtures/needle3 mini
 
 bench-reference: bench-built ## our speed over the reference implementation's, in one run (25 minutes)
 	@tests/bench/reference.sh $(OUT)/tests/bench_train $(BENCH)/base $(BENCH)/mixed.jsonl

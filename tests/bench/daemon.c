@@ -3,142 +3,15 @@
 #include "client/http.h"
 #include "client/sse.h"
 #include "daemon/base/clock.h"
-#include "daemon/base/limits.h"
+#include "tests/bench/session.h"
 
 #include <cJSON.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#define NS_PER_S 1e9
-#define START_WAIT_MS 30000
 #define REST_WAIT_MS 2000
 #define JOBS 3
-#define ID_BYTES 80
-
-struct session {
-    char folder[32], log[LIMIT_PATH_BYTES];
-    pid_t process;
-    int port;
-    struct http *http;
-    char file_id[ID_BYTES];
-};
-
-static double seconds_since(int64_t started_ns)
-{
-    return (double)(clock_monotonic_ns() - started_ns) / NS_PER_S;
-}
-
-static void wait_ms(long ms)
-{
-    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-
-    (void)nanosleep(&time, NULL);
-}
-
-/* ---- the process ------------------------------------------------------------------------------- */
-
-/* The number in the log's line ... port 12345"; 0 when it is not there yet. */
-static int find_port(const char *log)
-{
-    FILE *file = fopen(log, "re");
-    char line[1024];
-    int port = 0;
-
-    while (file && port == 0 && fgets(line, sizeof(line), file)) {
-        const char *word = strstr(line, "port ");
-
-        port = word ? (int)strtol(word + 5, NULL, 10) : 0;
-    }
-    if (file)
-        (void)fclose(file);
-    return port;
-}
-
-static void be_daemon(const struct session *session, const char *program, const char *models_folder)
-{
-    const int log = open(session->log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-
-    if (log >= 0 && dup2(log, STDERR_FILENO) >= 0)
-        (void)execl(program, program, "--state-dir", session->folder, "--models-dir", models_folder,
-                    "--listen", "127.0.0.1:0", (char *)NULL);
-    _exit(127);
-}
-
-static bool start(struct session *session, const char *program, const char *models_folder,
-                  struct error *err)
-{
-    char url[64];
-
-    (void)snprintf(session->folder, sizeof(session->folder), "/tmp/needled-bench-XXXXXX");
-    if (!mkdtemp(session->folder))
-        return error_set(err, ERR_IO, "no folder under /tmp");
-    (void)snprintf(session->log, sizeof(session->log), "%s/log", session->folder);
-    session->process = fork();
-    if (session->process == 0)
-        be_daemon(session, program, models_folder);
-    if (session->process < 0)
-        return error_set(err, ERR_IO, "no process for '%s'", program);
-    for (int waited = 0; session->port == 0; waited++) {
-        if (waited == START_WAIT_MS || waitpid(session->process, NULL, WNOHANG) != 0)
-            return error_set(err, ERR_IO, "'%s' does not listen", program);
-        wait_ms(1);
-        session->port = find_port(session->log);
-    }
-    (void)snprintf(url, sizeof(url), "http://127.0.0.1:%d", session->port);
-    session->http = http_open(url, NULL);
-    return session->http || error_set(err, ERR_NO_MEMORY, "no memory for a client");
-}
-
-static void stop(struct session *session)
-{
-    char command[64];
-
-    http_close(session->http);
-    if (session->process > 0 && kill(session->process, SIGTERM) == 0)
-        (void)waitpid(session->process, NULL, 0);
-    (void)snprintf(command, sizeof(command), "rm -rf %s", session->folder);
-    if (session->folder[0] && system(command) != 0)
-        (void)fprintf(stderr, "left behind: %s\n", session->folder);
-}
-
-static double resident_mb(pid_t process)
-{
-    char path[64], line[256];
-    double kb = 0;
-    FILE *status;
-
-    (void)snprintf(path, sizeof(path), "/proc/%ld/status", (long)process);
-    status = fopen(path, "re");
-    while (status && fgets(line, sizeof(line), status))
-        if (strncmp(line, "VmRSS:", 6) == 0)
-            kb = strtod(line + 6, NULL);
-    if (status)
-        (void)fclose(status);
-    return kb / 1000;
-}
-
-/* ---- jobs -------------------------------------------------------------------------------------- */
-
-static bool refuse(const struct session *session, struct error *err)
-{
-    return error_set(err, ERR_IO, "%s", http_error(session->http));
-}
-
-static bool copy_id(const cJSON *answer, char ret_id[ID_BYTES], struct error *err)
-{
-    const char *id = cJSON_GetStringValue(cJSON_GetObjectItem(answer, "id"));
-
-    if (!id)
-        return error_set(err, ERR_IO, "an answer without an id");
-    (void)snprintf(ret_id, ID_BYTES, "%s", id);
-    return true;
-}
 
 struct wait {
     struct sse sse;
@@ -183,33 +56,22 @@ static bool await(const struct session *session, const char *job, const char *ty
 }
 
 /* Submits, waits for the first step's start, lets the step end, cancels. */
-static bool run_job(const struct session *session, const char *base, double *ret_wait_s,
-                    struct error *err)
+static bool run_job(const struct session *session, const char *base, const char *file_id,
+                    double *ret_wait_s, struct error *err)
 {
-    char body[512], path[LIMIT_PATH_BYTES], job[ID_BYTES];
+    char body[512], job[SESSION_ID_BYTES];
     const int64_t started_ns = clock_monotonic_ns();
-    cJSON *answer = NULL;
-    bool ok;
 
     (void)snprintf(body, sizeof(body),
                    "{\"model\":\"%s\",\"training_file\":\"%s\",\"hyperparameters\":"
                    "{\"batch_size\":8,\"n_epochs\":1,\"val_split\":0}}",
-                   base, session->file_id);
-    if (!http_call(session->http, "/v1/fine_tuning/jobs", body, &answer))
-        return refuse(session, err);
-    ok = copy_id(answer, job, err);
-    cJSON_Delete(answer);
-    if (!ok || !await(session, job, "message", "Training ", err))
+                   base, file_id);
+    if (!session_create_job(session, body, job, err) ||
+        !await(session, job, "message", "Training ", err))
         return false;
-    *ret_wait_s = seconds_since(started_ns);
-
-    (void)snprintf(path, sizeof(path), "/v1/fine_tuning/jobs/%s/cancel", job);
-    if (!await(session, job, "metrics", NULL, err))
-        return false;
-    if (!http_call(session->http, path, "", &answer))
-        return refuse(session, err);
-    cJSON_Delete(answer);
-    return await(session, job, "done", NULL, err);
+    *ret_wait_s = session_seconds_since(started_ns);
+    return await(session, job, "metrics", NULL, err) && session_cancel_job(session, job, err) &&
+           await(session, job, "done", NULL, err);
 }
 
 static int compare(const void *a, const void *b)
@@ -222,30 +84,26 @@ static int compare(const void *a, const void *b)
 static bool measure(struct session *session, const char *base, const char *lines,
                     struct daemon_figures *figures, struct error *err)
 {
+    char file_id[SESSION_ID_BYTES];
     double waits_s[JOBS];
-    cJSON *answer = NULL;
-    bool ok;
 
-    figures->idle_rss_mb = resident_mb(session->process);
-    if (!http_upload(session->http, lines, &answer))
-        return refuse(session, err);
-    ok = copy_id(answer, session->file_id, err);
-    cJSON_Delete(answer);
-    if (!ok || !run_job(session, base, &figures->first_post_to_step_s, err))
+    figures->idle_rss_mb = session_resident_mb(session);
+    if (!session_upload(session, lines, file_id, err) ||
+        !run_job(session, base, file_id, &figures->first_post_to_step_s, err))
         return false;
     for (int i = 0; i < JOBS; i++)
-        if (!run_job(session, base, &waits_s[i], err))
+        if (!run_job(session, base, file_id, &waits_s[i], err))
             return false;
     qsort(waits_s, JOBS, sizeof(waits_s[0]), compare);
     figures->post_to_step_s = waits_s[JOBS / 2];
     /* The end of a job is told before the worker has given everything back. */
-    figures->idle_rss_after_mb = resident_mb(session->process);
+    figures->idle_rss_after_mb = session_resident_mb(session);
     for (int waited = 0; waited < REST_WAIT_MS; waited += 100) {
-        const double now = resident_mb(session->process);
+        const double now = session_resident_mb(session);
 
         if (now < figures->idle_rss_after_mb)
             figures->idle_rss_after_mb = now;
-        wait_ms(100);
+        session_wait_ms(100);
     }
     return true;
 }
@@ -256,11 +114,11 @@ bool daemon_measure(const char *program, const char *models_folder, const char *
     struct session session = {0};
     struct daemon_figures figures = {0};
     const int64_t started_ns = clock_monotonic_ns();
-    bool ok = start(&session, program, models_folder, err);
+    bool ok = session_start(&session, program, models_folder, err);
 
-    figures.start_s = seconds_since(started_ns);
+    figures.start_s = session_seconds_since(started_ns);
     ok = ok && measure(&session, base, lines, &figures, err);
-    stop(&session);
+    session_stop(&session);
     if (ok)
         *ret_figures = figures;
     return ok;

@@ -31,3 +31,10 @@ expect "shares of operations and of the rest make a whole" is "$(shares)" whole
 expect "each step has one optimiser's" is "$(awk '$1 == "adamw" { print $2 }' <<<"$answer")" 1
 expect "the share of the peak is told" has "of sgemm's peak" "$answer"
 expect "and the formula with its sum" has '^  all .* MFLOP a row' "$(grep '^  all' <<<"$answer")"
+
+answer=$("$out/tests/bench_http" "$out/needled" tests/fixtures/needle3 mini readers 20 pairs 1 seconds 1 2>&1)
+status=$?
+expect "readers are timed while a job trains" is "$status" 0
+http() { awk -v name="http_$1_mini" '$2 == name { print $3 }' <<<"$answer"; }
+expect "events come to them" [ "$(http deliveries | cut -d. -f1 | sed 's/e+.*/0/')" -gt 0 ]
+expect "their delay is told" has '^bench http_step_to_reader_p99_mini [0-9.e+]+ ms$' "$(grep p99 <<<"$answer")"
