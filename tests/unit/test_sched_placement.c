@@ -236,6 +236,22 @@ static void what_others_have_still_to_take_is_not_free(void **state)
     assert_string_equal(machine_take(machine, GPU0_B), "c"); /* nothing is left reserved */
 }
 
+/* A card takes a whole batch at once, a processor in pieces: its plan is the larger one. */
+static void a_card_keeps_for_a_job_what_its_plan_takes_there(void **state)
+{
+    struct machine *machine = *state;
+
+    machine_set_service(machine, GPU1_A, "it is too hot");
+    machine_add_job(machine, "a", "cuda",
+                    "{\"memory_needs\":{\"least_bytes\":1000000000,\"wanted_bytes\":1000000000,"
+                    "\"base_bytes\":0,\"card_wanted_bytes\":6000000000}}");
+    assert_string_equal(machine_take(machine, GPU0_A), "a");
+    machine_add_job(machine, "b", "cuda", NEEDS("2000000000", "2000000000", "0"));
+    assert_string_equal(machine_take(machine, GPU0_B), ""); /* 1.5 are left */
+    machine_add_job(machine, "c", "cuda", NEEDS("1000000000", "1000000000", "0"));
+    assert_string_equal(machine_take(machine, GPU0_B), "c");
+}
+
 static void a_card_that_fails_is_out_of_service_with_all_its_slots(void **state)
 {
     static const struct error why = {.code = ERR_DEVICE, .message = "it fell off the bus"};
@@ -326,6 +342,7 @@ int main(void)
         TEST(a_card_out_of_service_is_judged_by_what_it_had),
         SHARED(jobs_go_to_the_emptier_card_and_then_share),
         SHARED(what_others_have_still_to_take_is_not_free),
+        SHARED(a_card_keeps_for_a_job_what_its_plan_takes_there),
         SHARED(a_card_that_fails_is_out_of_service_with_all_its_slots),
         SHARED(the_inventory_lists_the_jobs_of_a_device),
         cmocka_unit_test(slots_of_a_processor_share_its_threads),
