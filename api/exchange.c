@@ -56,7 +56,7 @@ static bool open_intake(struct request *request)
 
     if (is_upload(request))
         ok = form_new(request->content_type, services->state_folder, services->upload_limit_bytes,
-                      &request->form, &err);
+                      services->upload_helpers, &request->form, &err);
     else if (request->route->body == ROUTE_BODY_RAW && !request->is_chunked &&
              request->announced_bytes != (uint64_t)request->link_bytes)
         ok = error_set_word(&err, ERR_INVALID, "invalid_upload", "",
@@ -64,6 +64,8 @@ static bool open_intake(struct request *request)
                             request->announced_bytes, request->link_bytes);
     else if (request->route->body == ROUTE_BODY_RAW)
         ok = upload_open(services->state_folder, "upload", "fine-tune", &request->upload, &err);
+    if (request->upload)
+        upload_set_helpers(request->upload, services->upload_helpers);
     if (!ok)
         response_set_error(&request->response, &err, NULL);
     return ok;

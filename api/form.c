@@ -25,6 +25,7 @@ struct form {
     struct multipart *reader;
     struct upload *upload; /* NULL before the file part, and once finished */
     const char *state_folder;
+    atomic_int *helpers;
     size_t file_limit_bytes, file_bytes;
     enum part part;
     bool has[PART_OTHER];
@@ -50,8 +51,10 @@ static bool begin_part(void *context, const char *name, const char *filename, st
     if (form->part != PART_FILE)
         return true;
     text_label(label, sizeof(label), filename ? filename : "upload");
-    if (upload_open(form->state_folder, label, PURPOSE, &form->upload, err))
+    if (upload_open(form->state_folder, label, PURPOSE, &form->upload, err)) {
+        upload_set_helpers(form->upload, form->helpers);
         return true;
+    }
     if (err->code == ERR_NOT_FOUND)
         err->code = ERR_IO; /* a folder of ours is missing: nothing the client named */
     return false;
@@ -124,7 +127,7 @@ bool form_read_lifetime(const char *anchor, const char *seconds, int64_t *ret_li
 }
 
 bool form_new(const char *content_type, const char *state_folder, size_t file_limit_bytes,
-              struct form **ret_form, struct error *err)
+              atomic_int *helpers, struct form **ret_form, struct error *err)
 {
     struct form *form = calloc(1, sizeof(*form));
     struct multipart_events events = {begin_part, add_data, end_part, form};
@@ -133,6 +136,7 @@ bool form_new(const char *content_type, const char *state_folder, size_t file_li
         return error_set(err, ERR_NO_MEMORY, "no memory for the upload");
     form->state_folder = state_folder;
     form->file_limit_bytes = file_limit_bytes;
+    form->helpers = helpers;
     if (!multipart_new(content_type, &events, &form->reader, err)) {
         form_free(form);
         return false;

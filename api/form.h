@@ -12,6 +12,7 @@
 
 #include "daemon/base/error.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,8 +22,10 @@ struct json;
 struct store;
 struct upload_terms;
 
+/* helpers: see upload_set_helpers. */
 MUST_CHECK bool form_new(const char *content_type, const char *state_folder,
-                         size_t file_limit_bytes, struct form **ret_form, struct error *err);
+                         size_t file_limit_bytes, atomic_int *helpers, struct form **ret_form,
+                         struct error *err);
 void form_free(struct form *form); /* NULL is fine */
 MUST_CHECK bool form_feed(struct form *form, const char *bytes, size_t size, struct error *err);
 /* Whole: checked, on disk and committed; see upload_finish. Of the terms the form says how long. */

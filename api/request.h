@@ -46,6 +46,7 @@ struct services {
     const struct links *links;
     const atomic_bool *stopping; /* set: answers that take long end early */
     const char *state_folder;
+    atomic_int *upload_helpers; /* threads that parse large uploads */
     size_t upload_limit_bytes;
 };
 
@@ -91,8 +92,8 @@ struct request {
     struct upload *upload; /* the same without a form: a PUT's bytes */
     const char *owner;     /* whose key asked; "" the operator */
     int64_t bytes_max;     /* what that one may store; 0: no limit */
-    struct store *store; /* while the handler runs */
-    struct json *lines;  /* bad lines of a refused upload; owned */
+    struct store *store;   /* while the handler runs */
+    struct json *lines;    /* bad lines of a refused upload; owned */
     struct response response;
 };
 

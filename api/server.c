@@ -39,6 +39,7 @@ struct server {
     struct exchange exchange;
     struct links links;
     struct housekeeping housekeeping;
+    atomic_int upload_helpers;
     struct listener listeners[LISTENER_MAX];
     struct MHD_Daemon *daemons[LISTENER_MAX];
     int descriptors[LISTENER_MAX];
@@ -249,6 +250,7 @@ static bool prepare(struct server *server, const struct server_options *options,
     services->scheduler = options->scheduler;
     services->feed = options->feed;
     services->stopping = &exchange->stopping;
+    services->upload_helpers = &server->upload_helpers;
     services->upload_limit_bytes =
         options->upload_limit_bytes ? options->upload_limit_bytes : LIMIT_UPLOAD_BYTES;
     services->state_folder = keep(server, options->state_folder);

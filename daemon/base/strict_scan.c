@@ -88,33 +88,7 @@ bool strict_scan_refuse_here(struct strict_reader *reader, const char *wanted)
                               "not JSON: '%c' where %s was expected", byte, wanted);
 }
 
-void strict_scan_enter(struct strict_reader *reader, const char *key, size_t key_size, size_t index)
-{
-    assert(reader->place_count < LIMIT_JSON_DEPTH);
-    reader->places[reader->place_count++] =
-        (struct strict_place){.key = key, .key_size = key_size, .index = index};
-}
-
 /* ---- small pieces ---------------------------------------------------------------------------- */
-
-void strict_scan_skip_space(struct strict_reader *reader)
-{
-    while (reader->at < reader->size) {
-        char byte = reader->text[reader->at];
-
-        if (byte != ' ' && byte != '\t' && byte != '\n' && byte != '\r')
-            break;
-        reader->at++;
-    }
-}
-
-bool strict_scan_take_char(struct strict_reader *reader, char byte)
-{
-    if (reader->at >= reader->size || reader->text[reader->at] != byte)
-        return false;
-    reader->at++;
-    return true;
-}
 
 bool strict_scan_take_word(struct strict_reader *reader, const char *word)
 {

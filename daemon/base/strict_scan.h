@@ -12,6 +12,8 @@
 #include "daemon/base/limits.h"
 #include "daemon/base/strict.h"
 
+#include <assert.h>
+
 /* Where we are inside one open container. */
 struct strict_place {
     const char *key; /* NULL inside an array */
@@ -38,12 +40,36 @@ bool strict_scan_refuse_here(struct strict_reader *reader, const char *wanted);
 /* Only strict reading refuses it. */
 void strict_scan_note(struct strict_reader *reader, size_t at, const char *rule, const char *format,
                       ...) PRINTF_LIKE(4, 5);
-/* From here to the next `place_count--`, findings name this element. */
-void strict_scan_enter(struct strict_reader *reader, const char *key, size_t key_size,
-                       size_t index);
+/* The small steps of every value are here, to be part of their callers. */
 
-void strict_scan_skip_space(struct strict_reader *reader);
-bool strict_scan_take_char(struct strict_reader *reader, char byte);
+/* From here to the next `place_count--`, findings name this element. */
+static inline void strict_scan_enter(struct strict_reader *reader, const char *key, size_t key_size,
+                                     size_t index)
+{
+    assert(reader->place_count < LIMIT_JSON_DEPTH);
+    reader->places[reader->place_count++] =
+        (struct strict_place){.key = key, .key_size = key_size, .index = index};
+}
+
+static inline void strict_scan_skip_space(struct strict_reader *reader)
+{
+    while (reader->at < reader->size) {
+        char byte = reader->text[reader->at];
+
+        if (byte != ' ' && byte != '\t' && byte != '\n' && byte != '\r')
+            break;
+        reader->at++;
+    }
+}
+
+static inline bool strict_scan_take_char(struct strict_reader *reader, char byte)
+{
+    if (reader->at >= reader->size || reader->text[reader->at] != byte)
+        return false;
+    reader->at++;
+    return true;
+}
+
 bool strict_scan_take_word(struct strict_reader *reader, const char *word);
 
 /* The reader stands on the first digit or sign; behind the word; on the opening quote. */

@@ -7,6 +7,7 @@
 #include "daemon/base/utf8.h"
 #include "daemon/sched/jobfiles.h"
 #include "daemon/sched/report.h"
+#include "daemon/sched/scanner.h"
 #include "daemon/train/dataset.h"
 #include "store/reservations.h"
 
@@ -23,7 +24,7 @@
 struct upload {
     struct file_record file;
     struct file_writer *writer;
-    struct dataset_scan *scan;
+    struct scanner *scanner;
     size_t size_bytes;
     char path[LIMIT_PATH_BYTES];
 };
@@ -115,13 +116,18 @@ bool upload_open(const char *state_folder, const char *filename, const char *pur
     (void)snprintf(upload->file.purpose, sizeof(upload->file.purpose), "%s", purpose);
     if (!file_random_id(upload->file.id, sizeof(upload->file.id), "file-", FILE_ID_DIGITS, err) ||
         !dataset_path(upload->path, sizeof(upload->path), state_folder, upload->file.id, err) ||
-        !dataset_scan_new(&upload->scan, err) ||
+        !scanner_new(&upload->scanner, err) ||
         !file_writer_open(upload->path, &upload->writer, err)) {
         upload_abort(upload);
         return false;
     }
     *ret_upload = upload;
     return true;
+}
+
+void upload_set_helpers(struct upload *upload, atomic_int *helpers)
+{
+    scanner_set_helpers(upload->scanner, helpers);
 }
 
 bool upload_append(struct upload *upload, const void *bytes, size_t size, struct error *err)
@@ -131,7 +137,7 @@ bool upload_append(struct upload *upload, const void *bytes, size_t size, struct
                                (size_t)LIMIT_UPLOAD_BYTES);
     upload->size_bytes += size;
     return file_writer_append(upload->writer, bytes, size, err) &&
-           dataset_scan_feed(upload->scan, bytes, size, err);
+           scanner_feed(upload->scanner, bytes, size, err);
 }
 
 void upload_abort(struct upload *upload)
@@ -139,7 +145,7 @@ void upload_abort(struct upload *upload)
     if (!upload)
         return;
     file_writer_discard(upload->writer);
-    dataset_scan_free(upload->scan);
+    scanner_free(upload->scanner);
     free(upload);
 }
 
@@ -161,7 +167,7 @@ static bool seal(struct upload *upload, struct dataset_report *report, struct js
 {
     struct file_writer *writer = upload->writer;
 
-    if (!dataset_scan_finish(upload->scan, report, err))
+    if (!scanner_finish(upload->scanner, report, err))
         return false;
     if (!dataset_report_accept(report, true, DATA_RULES_STRICT, err)) {
         (void)snprintf(err->param, sizeof(err->param), "file");

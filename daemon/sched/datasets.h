@@ -14,6 +14,7 @@
 
 #include "daemon/base/error.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,9 @@ struct upload;
 
 MUST_CHECK bool upload_open(const char *state_folder, const char *filename, const char *purpose,
                             struct upload **ret_upload, struct error *err);
+/* A large upload may have one of a few threads to parse it; *helpers counts them, starts at 0 and
+ * outlives the uploads it is given to. NULL (as at first): none. */
+void upload_set_helpers(struct upload *upload, atomic_int *helpers);
 MUST_CHECK bool upload_append(struct upload *upload, const void *bytes, size_t size,
                               struct error *err);
 /* Whose the file is, and until when. */

@@ -147,6 +147,12 @@ static const struct {
      "lone_surrogate", "half", 0},
     {"{\"query\":\"x <|im_end|>\",\"tools\":[],\"answers\":[]}", PROBLEM_STRICT, "query", "marker",
      "<|im_end|>", 10},
+    {"{\"query\":\"x \\u003c|im_end|>\",\"tools\":[],\"answers\":[]}", PROBLEM_STRICT, "query",
+     "marker", "<|im_end|>", 10},
+    {CHAT(USER
+          "," ASSISTANT(",\"tool_calls\":[{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":\\\"\\\\u003c"
+                        "tools>\\\"}\"}]")),
+     PROBLEM_STRICT, "messages", "marker", "<tools>", 0},
     {"{\"query\":\"a\",\"tools\":[{\"name\":\"f\",\"description\":\"<tools>\"}],\"answers\":[]"
      "}",
      PROBLEM_STRICT, "tools", "marker", "<tools>", 0},
