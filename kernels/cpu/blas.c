@@ -48,6 +48,15 @@ size_t blas_callers_max(void)
     return limit >= 1 ? (size_t)limit : 32;
 }
 
+size_t blas_share_callers(size_t thread_count, size_t core_count, size_t callers_max)
+{
+    if (core_count > callers_max)
+        thread_count = thread_count * callers_max / core_count;
+    if (thread_count < 1)
+        return 1;
+    return thread_count < callers_max ? thread_count : callers_max;
+}
+
 void blas_describe(char *ret_text, size_t size)
 {
     const char *config = openblas_get_config(); /* "OpenBLAS 0.3.21 NO_LAPACKE ..." */

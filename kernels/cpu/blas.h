@@ -23,6 +23,9 @@ bool blas_check(blas_gemm_fn *gemm, char *ret_reason, size_t reason_size);
 void blas_use_one_thread(void);
 /* Threads that may be inside the library at once. */
 size_t blas_callers_max(void);
+/* Of these a team's: backends together have at most a thread a core, and where that is more than may
+ * call, the team of each shrinks in proportion, so that there is room for all of them. */
+size_t blas_share_callers(size_t thread_count, size_t core_count, size_t callers_max);
 /* Version, kernel in use and build options, for people. */
 void blas_describe(char *ret_text, size_t size);
 

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define WORTH_A_THREAD 8192 /* values a share holds at least */
 #define BLOCK_ROWS_MIN 32
@@ -26,10 +27,11 @@ enum backend_status cpu_open_level(const struct level *level, size_t thread_coun
                                    struct backend **ret_backend, char *ret_reason,
                                    size_t reason_size)
 {
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
     blas_use_one_thread();
-    const size_t callers = blas_callers_max();
-    if (thread_count > callers)
-        thread_count = callers;
+    thread_count =
+        blas_share_callers(thread_count, cores > 0 ? (size_t)cores : 1, blas_callers_max());
 
     struct cpu *cpu = calloc(1, sizeof *cpu);
     struct team *team = cpu ? team_open(thread_count, blas_use_one_thread) : NULL;

@@ -1,7 +1,9 @@
 /*
  * Proves that the cpu backend does not open on a library that multiplies wrongly. cblas_sgemm below
- * stands in front of the library's: it is right, or has one of the faults seen in the wild.
+ * stands in front of the library's: it is right, or has one of the faults seen in the wild. And that
+ * teams together are not more than may call it.
  */
+#include "kernels/cpu/blas.h"
 #include "tests/support/op_run.h"
 
 #include <cblas.h>
@@ -82,11 +84,30 @@ static void a_wrong_library_is_refused_with_the_reason(void **state)
     }
 }
 
+static void teams_together_are_no_more_than_may_call(void **state)
+{
+    static const struct {
+        size_t threads, cores, callers, expected;
+    } cases[] = {
+        {2, 2, 64, 2},    {1, 64, 64, 1},   {1000, 2, 64, 64},  {64, 64, 64, 64},
+        {96, 96, 64, 64}, {48, 96, 64, 32}, {24, 192, 128, 16}, {1, 1024, 32, 1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_int_equal(blas_share_callers(cases[i].threads, cases[i].cores, cases[i].callers),
+                         cases[i].expected);
+    for (size_t cores = 1; cores < 300; cores++)
+        for (size_t teams = 1; teams <= 8 && teams <= cores; teams++)
+            assert_true(teams * blas_share_callers(cores / teams, cores, 50) <= 50);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_right_library_is_used),
         cmocka_unit_test(a_wrong_library_is_refused_with_the_reason),
+        cmocka_unit_test(teams_together_are_no_more_than_may_call),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
