@@ -2,6 +2,7 @@
  * needlectl: the daemon from the command line.
  */
 #include "client/commands.h"
+#include "client/events.h"
 #include "client/http.h"
 
 #include <curl/curl.h>
@@ -18,6 +19,7 @@ static const char help[] =
     "  submit DATA.jsonl   upload a data set, create a job, watch it\n"
     "  watch JOB           follow a job until it ends; Ctrl-C leaves it running\n"
     "  jobs                the newest jobs\n"
+    "  events              what happened in all jobs; --follow goes on\n"
     "  cancel JOB          end a job; what it wrote stays\n"
     "  fetch JOB-OR-MODEL  download the adapter\n"
     "  devices             what the daemon computes with\n"
@@ -31,8 +33,9 @@ static const struct {
     const char *name;
     int (*run)(struct http *http, int count, char **arguments);
 } commands[] = {
-    {"submit", command_submit}, {"watch", command_watch}, {"jobs", command_jobs},
-    {"cancel", command_cancel}, {"fetch", command_fetch}, {"devices", command_devices},
+    {"submit", command_submit},   {"watch", command_watch},   {"jobs", command_jobs},
+    {"events", command_events},   {"cancel", command_cancel}, {"fetch", command_fetch},
+    {"devices", command_devices},
 };
 
 static int run(const char *url, int count, char **arguments)

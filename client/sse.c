@@ -24,6 +24,7 @@ void sse_restart(struct sse *sse)
     sse->after_cr = false;
     sse->started = false;
     sse->type[0] = '\0';
+    memcpy(sse->next_id, sse->id, sizeof(sse->id));
 }
 
 static bool append(char **text, size_t *size, const char *bytes, size_t count)
@@ -51,12 +52,22 @@ static bool dispatch(struct sse *sse)
     };
     bool go_on = true;
 
+    memcpy(sse->id, sse->next_id, sizeof(sse->id));
     if (sse->has_data)
         go_on = sse->take(sse->context, &event);
     sse->data_size = 0;
     sse->has_data = false;
     sse->type[0] = '\0';
     return go_on;
+}
+
+/* Digits alone count. */
+static void read_retry(struct sse *sse, const char *value)
+{
+    size_t digits = strspn(value, "0123456789");
+
+    if (digits > 0 && digits < 8 && value[digits] == '\0')
+        sse->retry_ms = (long)strtoul(value, NULL, 10);
 }
 
 /* One whole line without its end. */
@@ -82,7 +93,9 @@ static bool take_line(struct sse *sse)
         return append(&sse->data, &sse->data_size, value, sse->line_size - (size_t)(value - line));
     }
     if (name_size == 2 && memcmp(line, "id", 2) == 0)
-        (void)snprintf(sse->id, sizeof(sse->id), "%s", value);
+        (void)snprintf(sse->next_id, sizeof(sse->next_id), "%s", value);
+    else if (name_size == 5 && memcmp(line, "retry", 5) == 0)
+        read_retry(sse, value);
     else if (name_size == 5 && memcmp(line, "event", 5) == 0)
         (void)snprintf(sse->type, sizeof(sse->type), "%s", value);
     return true;

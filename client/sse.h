@@ -16,7 +16,7 @@
 #define SSE_LINE_MAX ((size_t)1 << 20)
 
 struct sse_event {
-    const char *id;   /* the last one seen, "" before any */
+    const char *id;   /* the last one given, "" before any */
     const char *type; /* "message" when none was given */
     const char *data;
 };
@@ -25,7 +25,10 @@ typedef bool sse_take_fn(void *context, const struct sse_event *event);
 struct sse {
     sse_take_fn *take;
     void *context;
-    char id[64], type[64];
+    char id[64];      /* of the last whole block that gave one: where a reader comes back to */
+    char next_id[64]; /* of the block being read */
+    char type[64];
+    long retry_ms; /* as last told; 0: never */
     char *line, *data;
     size_t line_size, data_size;
     bool has_data, after_cr, started;

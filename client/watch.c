@@ -1,8 +1,8 @@
 #include "client/watch.h"
 
 #include "client/curve.h"
+#include "client/follow.h"
 #include "client/http.h"
-#include "client/sse.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -14,11 +14,9 @@
 #include <unistd.h>
 
 #define BAR_WIDTH 24
-#define TRIES_MAX 8 /* in a row without an event */
 
 struct watch {
-    struct sse sse;
-    bool terminal, show_curve, ended, bar_shown;
+    bool terminal, show_curve, bar_shown;
     double started_s; /* monotonic, at the first step seen */
     double first_step;
     double *losses;
@@ -116,17 +114,9 @@ static bool take_event(void *context, const struct sse_event *event)
     }
     if (cJSON_IsString(state))
         (void)snprintf(watch->state, sizeof(watch->state), "%s", state->valuestring);
-    watch->ended = strcmp(event->type, "done") == 0;
     (void)fflush(stdout);
     cJSON_Delete(json);
-    return !watch->ended;
-}
-
-static bool take_bytes(void *context, const char *bytes, size_t size)
-{
-    struct watch *watch = context;
-
-    return sse_feed(&watch->sse, bytes, size);
+    return strcmp(event->type, "done") != 0;
 }
 
 /* The job's own record has the last word, whatever the stream said. */
@@ -181,38 +171,29 @@ enum watch_status watch_job(struct http *http, const char *job_id, bool show_cur
     struct watch watch = {.terminal = isatty(STDOUT_FILENO) == 1, .show_curve = show_curve};
     enum watch_status status = WATCH_LOST;
     char path[256];
-    int tries = 0;
 
     (void)snprintf(farewell, sizeof(farewell), "\nthe job goes on: needlectl watch %s\n", job_id);
     (void)signal(SIGINT, leave);
-    sse_init(&watch.sse, take_event, &watch);
     (void)snprintf(path, sizeof(path), "/v1/fine_tuning/jobs/%s/events?stream=true", job_id);
-    while (!watch.ended && tries < TRIES_MAX) {
-        char last_id[sizeof(watch.sse.id)];
-
-        (void)snprintf(last_id, sizeof(last_id), "%s", watch.sse.id);
-        sse_restart(&watch.sse);
-        if (!http_stream(http, path, last_id, take_bytes, &watch) && http_status(http) >= 400)
-            break;
-        if (http_status(http) == 204)
-            break; /* all of it was read before */
-        tries = strcmp(last_id, watch.sse.id) == 0 ? tries + 1 : 0;
-        if (!watch.ended)
-            (void)usleep(500000);
-    }
-    clear_bar(&watch);
-    if (watch.ended || http_status(http) == 204) {
+    switch (follow_stream(http, path, "", take_event, &watch)) {
+    case FOLLOW_STOPPED:
+    case FOLLOW_READ:
+        clear_bar(&watch);
         status = closing_status(http, job_id);
-    } else if (http_status(http) >= 400 && http_status(http) < 500) {
+        break;
+    case FOLLOW_REFUSED:
+        clear_bar(&watch);
         (void)fprintf(stderr, "needlectl: %s\n", http_error(http));
         status = WATCH_FAILED;
-    } else {
+        break;
+    case FOLLOW_LOST:
+        clear_bar(&watch);
         (void)fprintf(stderr, "needlectl: %s; the job goes on: needlectl watch %s\n",
                       http_error(http), job_id);
+        break;
     }
     if (show_curve && status == WATCH_SUCCEEDED)
         curve_print(stdout, watch.losses, watch.loss_count);
     free(watch.losses);
-    sse_release(&watch.sse);
     return status;
 }
