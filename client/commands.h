@@ -16,6 +16,7 @@ enum command_status { COMMAND_OK = 0, COMMAND_REFUSED = 1, COMMAND_USAGE = 2 };
 
 /* arguments[0] is the command's name. */
 int command_submit(struct http *http, int count, char **arguments);
+int command_estimate(struct http *http, int count, char **arguments);
 int command_watch(struct http *http, int count, char **arguments);
 int command_jobs(struct http *http, int count, char **arguments);
 int command_cancel(struct http *http, int count, char **arguments);

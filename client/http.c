@@ -255,15 +255,32 @@ bool http_delete(struct http *http, const char *path)
 
 bool http_upload(struct http *http, const char *file_path, cJSON **ret_json)
 {
+    return http_upload_for(http, file_path, 0, ret_json);
+}
+
+static void add_part(curl_mime *form, const char *name, const char *text)
+{
+    curl_mimepart *part = curl_mime_addpart(form);
+
+    (void)curl_mime_name(part, name);
+    (void)curl_mime_data(part, text, CURL_ZERO_TERMINATED);
+}
+
+bool http_upload_for(struct http *http, const char *file_path, long expires_s, cJSON **ret_json)
+{
     struct curl_slist *headers = prepare(http, "/v1/files", NULL);
     curl_mime *form = curl_mime_init(http->curl);
     curl_mimepart *part;
+    char seconds[24];
     struct stat info;
     bool ok = false;
 
-    part = curl_mime_addpart(form);
-    (void)curl_mime_name(part, "purpose");
-    (void)curl_mime_data(part, "fine-tune", CURL_ZERO_TERMINATED);
+    add_part(form, "purpose", "fine-tune");
+    if (expires_s > 0) {
+        (void)snprintf(seconds, sizeof(seconds), "%ld", expires_s);
+        add_part(form, "expires_after[anchor]", "created_at");
+        add_part(form, "expires_after[seconds]", seconds);
+    }
     part = curl_mime_addpart(form);
     (void)curl_mime_name(part, "file");
     if (access(file_path, R_OK) != 0 || stat(file_path, &info) != 0) {
@@ -310,7 +327,8 @@ bool http_download(struct http *http, const char *path, const char *target_path,
     file = NULL;
     if (code != CURLE_OK) {
         if (http->status == 404)
-            (void)snprintf(http->error, sizeof(http->error), "no such model");
+            (void)snprintf(http->error, sizeof(http->error), "there is nothing to download at '%s'",
+                           path);
         else
             tell_transport(http, code);
         (void)unlink(temporary);

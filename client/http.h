@@ -29,6 +29,9 @@ bool http_call(struct http *http, const char *path, const char *body, struct cJS
 bool http_delete(struct http *http, const char *path);
 /* Uploads a file with purpose fine-tune. */
 bool http_upload(struct http *http, const char *file_path, struct cJSON **ret_json);
+/* The same, to be kept for so many seconds; 0: for ever. */
+bool http_upload_for(struct http *http, const char *file_path, long expires_s,
+                     struct cJSON **ret_json);
 /* Saves an answer's body; the file appears whole under its name. ret_size may be NULL. */
 bool http_download(struct http *http, const char *path, const char *target_path,
                    uint64_t *ret_size);

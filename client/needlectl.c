@@ -3,6 +3,7 @@
  */
 #include "client/commands.h"
 #include "client/events.h"
+#include "client/files.h"
 #include "client/http.h"
 
 #include <curl/curl.h>
@@ -16,11 +17,16 @@
 static const char help[] =
     "usage: needlectl [--server URL] COMMAND ...\n"
     "\n"
-    "  submit DATA.jsonl   upload a data set, create a job, watch it\n"
+    "  submit DATA         upload a data set (or name a file's id), create a job, watch it\n"
+    "  estimate DATA       what that job would take; nothing is made\n"
     "  watch JOB           follow a job until it ends; Ctrl-C leaves it running\n"
     "  jobs                the newest jobs\n"
     "  events              what happened in all jobs; --follow goes on\n"
     "  cancel JOB          end a job; what it wrote stays\n"
+    "  upload FILE         upload a data set\n"
+    "  files               the files there are; files get, delete, download FILE\n"
+    "  report FILE         what a job would find in it; with --model lengths in tokens\n"
+    "  example FILE LINE   a line as it is rendered, tokenised and trained\n"
     "  fetch JOB-OR-MODEL  download the adapter\n"
     "  devices             what the daemon computes with\n"
     "\n"
@@ -33,9 +39,10 @@ static const struct {
     const char *name;
     int (*run)(struct http *http, int count, char **arguments);
 } commands[] = {
-    {"submit", command_submit},   {"watch", command_watch},   {"jobs", command_jobs},
-    {"events", command_events},   {"cancel", command_cancel}, {"fetch", command_fetch},
-    {"devices", command_devices},
+    {"submit", command_submit},   {"watch", command_watch},       {"jobs", command_jobs},
+    {"cancel", command_cancel},   {"fetch", command_fetch},       {"devices", command_devices},
+    {"upload", command_upload},   {"files", command_files},       {"report", command_report},
+    {"example", command_example}, {"estimate", command_estimate}, {"events", command_events},
 };
 
 static int run(const char *url, int count, char **arguments)
