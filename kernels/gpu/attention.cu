@@ -41,18 +41,18 @@ KERNEL gpu_attention_tiles(GLOBAL int *tiles, GLOBAL const int *parent, GLOBAL c
 
 /* scores = scale sums, -inf where the key is hidden from the query. */
 DEVICE void store_scores(LOCAL float *scores, float sums[TILE_EACH][TILE_EACH], int i, int j,
-                         GLOBAL const int *depth, GLOBAL const int *end, int N, int window,
-                         float scale)
+                         LOCAL const int *query_depth, LOCAL const int *key_depth,
+                         LOCAL const int *key_end, int window, float scale)
 {
     for (int r = 0; r < TILE_EACH; r++) {
         const int row = TILE_ROW + TILE_APART * r;
 
         for (int s = 0; s < TILE_EACH; s++) {
             const int column = TILE_COLUMN + TILE_APART * s;
+            const int sees = token_sees(i + row, j + column, key_end[column],
+                                        query_depth[row] - key_depth[column], window);
 
-            scores[row * TILE_STRIDE + column] =
-                token_sees(i + row, j + column, depth, end, N, window) ? scale * sums[r][s]
-                                                                       : -INFINITY;
+            scores[row * TILE_STRIDE + column] = sees ? scale * sums[r][s] : -INFINITY;
         }
     }
 }
@@ -93,22 +93,26 @@ KERNEL gpu_attention_forward(GLOBAL float *o, GLOBAL float *lse, GLOBAL const fl
 {
     SHARED float scores[TILE_PAIRS], a_chunk[TILE_CHUNK], b_chunk[TILE_CHUNK];
     SHARED float parts[GROUP_SIZE], row_values[TILE];
+    SHARED int query_depth[TILE], key_depth[TILE], key_end[TILE];
     const int h = GROUP_Y % H, first = GROUP_Y / H * TILE, g = h / (H / G);
     const int i = GROUP * TILE, rows = tile_count(GROUP, N);
     const gpu_size query = (gpu_size)i * (gpu_size)H + (gpu_size)h;
     float sums[TILE_EACH][TILE_EACH], pairs[TILE_EACH][TILE_EACH];
     float largest = -INFINITY, total = 0; /* of THREAD / ROW_PARTS; total of this thread's parts */
 
+    tile_load_tokens(query_depth, depth, i, N);
     tile_clear(sums);
     for (int tile = TILE_FIRST(tiles, GROUP); tile <= GROUP; tile++) {
         const int j = tile * TILE, columns = tile_count(tile, N);
         const gpu_size key = (gpu_size)j * (gpu_size)G + (gpu_size)g;
 
         if (tiles_apart(tiles, GROUP, tile, window))
-            continue; /* all threads together */
+            continue;                             /* all threads together */
+        tile_load_tokens(key_depth, depth, j, N); /* seen after the barriers of tile_dot */
+        tile_load_tokens(key_end, end, j, N);
         tile_dot(pairs, a_chunk, b_chunk, q + query * (gpu_size)C, (gpu_size)H * (gpu_size)C, rows,
                  k + key * (gpu_size)C, (gpu_size)G * (gpu_size)C, columns, C);
-        store_scores(scores, pairs, i, j, depth, end, N, window, scale);
+        store_scores(scores, pairs, i, j, query_depth, key_depth, key_end, window, scale);
         SYNC();
         const float before = largest;
 

@@ -37,33 +37,40 @@ KERNEL gpu_attention_backward_q(GLOBAL float *dq, GLOBAL const float *dout,
                                 int window, float scale)
 {
     SHARED float weights[TILE_PAIRS], a_chunk[TILE_CHUNK], b_chunk[TILE_CHUNK];
+    SHARED float query_lse[TILE], query_dots[TILE];
+    SHARED int query_depth[TILE], key_depth[TILE], key_end[TILE];
     const int h = GROUP_Y % H, first = GROUP_Y / H * TILE, g = h / (H / G);
     const int i = GROUP * TILE, rows = tile_count(GROUP, N);
     const gpu_size query = (gpu_size)i * (gpu_size)H + (gpu_size)h;
     float sums[TILE_EACH][TILE_EACH], pairs[TILE_EACH][TILE_EACH], toward[TILE_EACH][TILE_EACH];
 
+    tile_load_values(query_lse, lse + query, (gpu_size)H, rows);
+    tile_load_values(query_dots, dots + query, (gpu_size)H, rows);
+    tile_load_tokens(query_depth, depth, i, N);
     tile_clear(sums);
     for (int tile = TILE_FIRST(tiles, GROUP); tile <= GROUP; tile++) {
         const int j = tile * TILE, columns = tile_count(tile, N);
         const gpu_size key = (gpu_size)j * (gpu_size)G + (gpu_size)g;
 
         if (tiles_apart(tiles, GROUP, tile, window))
-            continue; /* all threads together */
+            continue;                             /* all threads together */
+        tile_load_tokens(key_depth, depth, j, N); /* seen after the barriers of tile_dot */
+        tile_load_tokens(key_end, end, j, N);
         tile_dot(pairs, a_chunk, b_chunk, q + query * (gpu_size)C, (gpu_size)H * (gpu_size)C, rows,
                  k + key * (gpu_size)C, (gpu_size)G * (gpu_size)C, columns, C);
         tile_dot(toward, a_chunk, b_chunk, dout + query * (gpu_size)V, (gpu_size)H * (gpu_size)V,
                  rows, v + key * (gpu_size)V, (gpu_size)G * (gpu_size)V, columns, V);
         for (int r = 0; r < TILE_EACH; r++) {
             const int row = TILE_ROW + TILE_APART * r;
-            const gpu_size at = query + (gpu_size)row * (gpu_size)H;
 
             for (int s = 0; s < TILE_EACH; s++) {
                 const int column = TILE_COLUMN + TILE_APART * s;
                 float weight = 0;
 
-                if (token_sees(i + row, j + column, depth, end, N, window))
-                    weight =
-                        scale * expf(scale * pairs[r][s] - lse[at]) * (toward[r][s] - dots[at]);
+                if (token_sees(i + row, j + column, key_end[column],
+                               query_depth[row] - key_depth[column], window))
+                    weight = scale * expf(scale * pairs[r][s] - query_lse[row]) *
+                             (toward[r][s] - query_dots[row]);
                 weights[row * TILE_STRIDE + column] = weight;
             }
         }
@@ -81,6 +88,8 @@ KERNEL gpu_attention_backward_kv(GLOBAL float *dk, GLOBAL float *dv, GLOBAL cons
                                  int G, int C, int V, int window, float scale)
 {
     SHARED float weights[TILE_PAIRS], a_chunk[TILE_CHUNK], b_chunk[TILE_CHUNK];
+    SHARED float query_lse[TILE], query_dots[TILE];
+    SHARED int query_depth[TILE], key_depth[TILE], key_end[TILE];
     const int g = GROUP_Y % G, first = GROUP_Y / G * TILE, share = H / G;
     const int j = GROUP * TILE, rows = tile_count(GROUP, N);
     const int tile_past = (TILE_PAST(tiles, GROUP) + TILE - 1) / TILE;
@@ -88,6 +97,8 @@ KERNEL gpu_attention_backward_kv(GLOBAL float *dk, GLOBAL float *dv, GLOBAL cons
     float k_sums[TILE_EACH][TILE_EACH], v_sums[TILE_EACH][TILE_EACH];
     float pairs[TILE_EACH][TILE_EACH], toward[TILE_EACH][TILE_EACH];
 
+    tile_load_tokens(key_depth, depth, j, N);
+    tile_load_tokens(key_end, end, j, N);
     tile_clear(k_sums);
     tile_clear(v_sums);
     for (int step = 0; step < share * (tile_past - GROUP); step++) {
@@ -97,7 +108,10 @@ KERNEL gpu_attention_backward_kv(GLOBAL float *dk, GLOBAL float *dv, GLOBAL cons
         const gpu_size query = (gpu_size)i * (gpu_size)H + (gpu_size)h;
 
         if (tiles_apart(tiles, tile, GROUP, window))
-            continue; /* all threads together */
+            continue;                                                   /* all threads together */
+        tile_load_values(query_lse, lse + query, (gpu_size)H, columns); /* seen after tile_dot's */
+        tile_load_values(query_dots, dots + query, (gpu_size)H, columns); /* barriers */
+        tile_load_tokens(query_depth, depth, i, N);
         tile_dot(pairs, a_chunk, b_chunk, k + key * (gpu_size)C, (gpu_size)G * (gpu_size)C, rows,
                  q + query * (gpu_size)C, (gpu_size)H * (gpu_size)C, columns, C);
         tile_dot(toward, a_chunk, b_chunk, v + key * (gpu_size)V, (gpu_size)G * (gpu_size)V, rows,
@@ -107,12 +121,12 @@ KERNEL gpu_attention_backward_kv(GLOBAL float *dk, GLOBAL float *dv, GLOBAL cons
 
             for (int s = 0; s < TILE_EACH; s++) {
                 const int column = TILE_COLUMN + TILE_APART * s;
-                const gpu_size at = query + (gpu_size)column * (gpu_size)H;
                 float weight = 0, slope = 0;
 
-                if (token_sees(i + column, j + row, depth, end, N, window)) {
-                    weight = expf(scale * pairs[r][s] - lse[at]);
-                    slope = scale * weight * (toward[r][s] - dots[at]);
+                if (token_sees(i + column, j + row, key_end[row],
+                               query_depth[column] - key_depth[row], window)) {
+                    weight = expf(scale * pairs[r][s] - query_lse[column]);
+                    slope = scale * weight * (toward[r][s] - query_dots[column]);
                 }
                 weights[row * TILE_STRIDE + column] = weight;
                 toward[r][s] = slope;

@@ -4,7 +4,8 @@
  * Purpose    A group works on a tile of 64 x 64 pairs; a thread holds 4 x 4 of them: rows
  *            TILE_ROW + 16 r, columns TILE_COLUMN + 16 s. Depth goes through shared memory 16 at a
  *            time.
- * Ownership  chunks are SHARED float [TILE_CHUNK], weights SHARED float [TILE_PAIRS].
+ * Ownership  chunks are SHARED float [TILE_CHUNK], weights SHARED float [TILE_PAIRS], values of
+ *            tokens SHARED [TILE].
  * Threads    All of the group call together: the functions contain barriers.
  * Failure    None. Rows past the last count as zero.
  */
@@ -38,11 +39,26 @@ DEVICE int tiles_apart(GLOBAL const int *tiles, int query_tile, int key_tile, in
            TILE_DEPTH_MIN(tiles, query_tile) - TILE_DEPTH_MAX(tiles, key_tile) >= window;
 }
 
-/* Whether query i sees key j, either of which may be past the last token. */
-DEVICE int token_sees(int i, int j, GLOBAL const int *depth, GLOBAL const int *end, int N,
-                      int window)
+/* values[n] = of token first + n; past the last token 0, which as the end of a key hides it. Shared by
+ * the group: read per pair from memory, their addresses would take the registers. */
+DEVICE void tile_load_tokens(LOCAL int *values, GLOBAL const int *of, int first, int N)
 {
-    return i < N && j <= i && i < end[j] && (window == 0 || depth[i] - depth[j] < window);
+    if (THREAD < TILE)
+        values[THREAD] = first + THREAD < N ? of[first + THREAD] : 0;
+}
+
+/* values[n] = of[n stride], n < count, else 0. */
+DEVICE void tile_load_values(LOCAL float *values, GLOBAL const float *of, gpu_size stride,
+                             int count)
+{
+    if (THREAD < TILE)
+        values[THREAD] = THREAD < count ? of[(gpu_size)THREAD * stride] : 0.0f;
+}
+
+/* Whether query i, `apart` deeper than key j with its end, sees it; either may be past the last. */
+DEVICE int token_sees(int i, int j, int end, int apart, int window)
+{
+    return j <= i && i < end && (window == 0 || apart < window);
 }
 
 DEVICE void tile_clear(float sums[TILE_EACH][TILE_EACH])
