@@ -10,7 +10,7 @@
 
 plugin_entry needled_plugin; /* linked in, where the program loads it */
 
-#define STEPS 4
+#define STEPS 3
 
 static struct standin_counts after[STEPS + 1];
 
@@ -98,6 +98,9 @@ static void a_step_asks_for_nothing_but_work(void **state)
         for (enum numerics numerics = NUMERICS_W4A8; numerics <= NUMERICS_FLOAT32; numerics++) {
             struct standin_options options = standin_defaults;
 
+            /* one way is enough for the slow builds: the counts are the same */
+            if (strcmp(standin_build(), "fast") != 0 && !(deferred && numerics == NUMERICS_W4A8))
+                continue;
             options.deferred = deferred;
             standin_set(&options);
             train(numerics);
