@@ -6,8 +6,9 @@ set -uo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:?usage: tests/kernels/run.sh OUT}
 passed=0 failed=0 skipped=0
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+logs=$(mktemp -d)
+log=$logs/log
+trap 'rm -rf "$logs"' EXIT
 export OPENBLAS_NUM_THREADS=1 LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp ${LSAN_OPTIONS:-}"
 
 # said NAME OK BAD SKIPPED: adds up and says so; with failures, the end of the log too.
@@ -25,32 +26,57 @@ skip() {
     skipped=$((skipped + 1))
 }
 
-program() { # NAME PATH
-    local status bad skip
-    timeout 1800 "$2" >"$log" 2>&1
-    status=$?
-    bad=$(grep -a '^\[  FAILED  \] [a-z]' "$log" | sort -u | wc -l)
-    skip=$(grep -a '^\[  SKIPPED \] [a-z]' "$log" | sort -u | wc -l)
-    [ $status -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
-    said "$1" "$(grep -ac '^\[       OK \]' "$log")" "$bad" "$skip"
+# ---- programs, two at once; scripts, one after the other -------------------------------------------------------------
+
+started=()
+
+# start KIND NAME COMMAND...: when fewer than two run.
+start() {
+    local number=${#started[@]}
+    started+=("$1 $2")
+    shift 2
+    while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
+    { timeout 1800 "$@" >"$logs/$number" 2>&1; echo $? >"$logs/$number.status"; } &
+}
+program() { start cmocka "$@"; } # NAME COMMAND...
+script() { # NAME PATH: they start daemons and wait for them
+    finish
+    start shell "$@" "$out"
+    finish
 }
 
+# Waits for all, and tells of them in the order in which they were started.
+finish() {
+    local number ok bad skips status
+    wait
+    for number in "${!started[@]}"; do
+        log=$logs/$number status=$(cat "$logs/$number.status" 2>/dev/null || echo 1)
+        case ${started[number]} in
+        cmocka*)
+            ok=$(grep -ac '^\[       OK \]' "$log")
+            bad=$(grep -a '^\[  FAILED  \] [a-z]' "$log" | sort -u | wc -l)
+            skips=$(grep -a '^\[  SKIPPED \] [a-z]' "$log" | sort -u | wc -l)
+            ;;
+        *)
+            ok=$(grep -ac '^ok - ' "$log") bad=$(grep -ac '^not ok - ' "$log") skips=$(grep -ac '^skip - ' "$log")
+            grep -a '^skip - ' "$log"
+            ;;
+        esac
+        [ "$status" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+        said "${started[number]#* }" "$ok" "$bad" "$skips"
+    done
+    log=$logs/log started=()
+}
+
+for build in asan race fast; do # the longest first
+    program "test_ops, $build" "$out/standin-$build/test_ops"
+done
 for build in fast asan race; do
-    for test in standin cublas reports faults ops step; do
+    for test in standin cublas reports faults step; do
         program "test_$test, $build" "$out/standin-$build/test_$test"
     done
     NEEDLED_CUBLAS=none ONLY=matmul program "test_ops, $build, without cuBLAS" "$out/standin-$build/test_ops"
 done
-
-script() { # NAME PATH
-    local status bad
-    timeout 1800 "$2" "$out" >"$log" 2>&1
-    status=$?
-    bad=$(grep -ac '^not ok - ' "$log")
-    [ $status -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
-    said "$1" "$(grep -ac '^ok - ' "$log")" "$bad" "$(grep -ac '^skip - ' "$log")"
-    grep -a '^skip - ' "$log"
-}
 
 # Of the recorded runs the first steps: the second's adapter has moved, and each takes ten seconds.
 NEEDLED_PLUGINS=$out/plugins STEPS=2 program "test_golden" "$out/test_golden"
