@@ -83,15 +83,14 @@ static bool keep_kernels(cl_program program, const char *path)
  * (LLVM 15, AVX-512) stores past the end of short rows with it, where Oclgrind and the stand-in see
  * nothing wrong; and Oclgrind follows values that were never set only through plain code.
  */
-static bool build(const char *root, const char *path)
+static bool build(const char *path)
 {
-    char text[600], options[600], log[8000] = "";
+    static const char options[] = "-cl-std=CL1.2 -cl-opt-disable -DGPU_OPENCL -I.";
+    char text[600], log[8000] = "";
     const char *source = text;
     cl_int error = CL_SUCCESS;
 
-    (void)snprintf(text, sizeof text, "#include \"%s\"\n", path + strlen(root) + 1);
-    (void)snprintf(options, sizeof options, "-cl-std=CL1.2 -cl-opt-disable -DGPU_OPENCL -I%s",
-                   root);
+    (void)snprintf(text, sizeof text, "#include \"%s\"\n", path);
     cl_program program = clCreateProgramWithSource(context, 1, &source, NULL, &error);
     if (!good(error, path))
         return false;
@@ -104,15 +103,11 @@ static bool build(const char *root, const char *path)
 
 static bool build_all(void)
 {
-    const char *given = getenv("OPENCL_ROOT"), *root = given ? given : ".";
-    char pattern[600];
     glob_t files = {};
-    bool ok;
+    bool ok = glob("kernels/gpu/*.cu", 0, NULL, &files) == 0;
 
-    (void)snprintf(pattern, sizeof pattern, "%s/kernels/gpu/*.cu", root);
-    ok = glob(pattern, 0, NULL, &files) == 0;
     for (size_t i = 0; ok && i < files.gl_pathc; i++)
-        ok = build(root, files.gl_pathv[i]);
+        ok = build(files.gl_pathv[i]);
     globfree(&files);
     return ok;
 }

@@ -7,8 +7,8 @@
  * Threads    One.
  * Failure    What OpenCL refuses is an error of the runtime's API, with its words on stderr.
  *
- *   OPENCL_ROOT    the folder in which kernels/gpu is found: the working directory. Tests give a
- *                  copy with a fault in it.
+ * The kernels are read from kernels/gpu in the working directory: a test may stand in a copy with a
+ * fault in it.
  */
 #ifndef NEEDLED_OPENCL_H
 #define NEEDLED_OPENCL_H
