@@ -1,6 +1,7 @@
 /*
- * Prints how long the plug-in named as argument takes to load and to say how many cards there are, in microseconds, and what it
- * said: plugin.sh holds it to a bound, since every start of the daemon pays it.
+ * Prints how long the plug-in named as argument takes to load and to say how many cards there are,
+ * in microseconds, and what it said: plugin.sh holds it to a bound, since every start of the daemon
+ * pays it.
  */
 #include "kernels/plugin.h"
 

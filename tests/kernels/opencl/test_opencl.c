@@ -1,6 +1,6 @@
 /*
- * Proves that the kernels of kernels/gpu, as OpenCL C 1.2, give what ref gives: every op of the table on every shape, launched by the
- * host side of kernels/cuda; and that no kernel is left out.
+ * Proves that the kernels of kernels/gpu, as OpenCL C 1.2, give what ref gives: every op of the
+ * table on every shape, launched by the host side of kernels/cuda; and that no kernel is left out.
  *
  *   ONLY=heads test_opencl    the cases whose names begin so
  *   SIZES=2 test_opencl       the first two shapes alone: Oclgrind takes its time
