@@ -9,11 +9,11 @@
 #ifndef NEEDLED_LIMITS_H
 #define NEEDLED_LIMITS_H
 
-#define LIMIT_UPLOAD_BYTES ((size_t)512 << 20)       /* one file; the hosted API's figure */
-#define LIMIT_RESERVATIONS 256                       /* uploads of an owner, announced and not whole */
-#define LIMIT_RESERVATION_S 3600                     /* for a reserved upload to be completed */
-#define LIMIT_BODY_BYTES ((size_t)1 << 20)           /* a JSON request body */
-#define LIMIT_LINE_BYTES ((size_t)16 << 20)          /* one line of a data set */
+#define LIMIT_UPLOAD_BYTES ((size_t)512 << 20) /* one file; the hosted API's figure */
+#define LIMIT_RESERVATIONS 256                 /* uploads of an owner, announced and not whole */
+#define LIMIT_RESERVATION_S 3600               /* for a reserved upload to be completed */
+#define LIMIT_BODY_BYTES ((size_t)1 << 20)     /* a JSON request body */
+#define LIMIT_LINE_BYTES ((size_t)16 << 20)    /* one line of a data set */
 #define LIMIT_LINE_TREE_BYTES (8 * LIMIT_LINE_BYTES) /* its values in memory */
 #define LIMIT_DATASET_BYTES ((size_t)8 << 30)        /* token ids of a whole data set in memory */
 #define LIMIT_JSON_DEPTH 64                          /* nesting; a thread stack holds far more */

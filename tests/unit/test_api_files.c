@@ -296,7 +296,7 @@ static void a_deleted_file_is_gone_from_list_and_disk(void **state)
 
 #define EXPIRY_PART(name, value)                                                                   \
     "--bnd\r\nContent-Disposition: form-data; name=\"expires_after[" name "]\"\r\n\r\n" value "\r" \
-                                                                                              "\n"
+    "\n"
 
 static void a_file_may_be_kept_for_a_time_alone(void **state)
 {
