@@ -3,6 +3,7 @@
 #include "client/commands.h"
 #include "client/follow.h"
 #include "client/http.h"
+#include "client/output.h"
 
 #include <cjson/cJSON.h>
 #include <getopt.h>
@@ -15,7 +16,7 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: needlectl events [--follow] [--after EVENT] [--types TYPE,...] [--limit N] [--json]\n";
+    "events [--follow] [--after EVENT] [--types TYPE,...] [--limit N] [--json]";
 
 struct options {
     bool follow, json;
@@ -45,32 +46,22 @@ static void prepare_farewell(const struct options *options, const char *id)
     farewell_index = next;
 }
 
-static const char *text_of(const cJSON *object, const char *name)
-{
-    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
-
-    return text ? text : "";
-}
-
 static void print_event(const struct options *options, const cJSON *event)
 {
-    const cJSON *created = cJSON_GetObjectItemCaseSensitive(event, "created_at");
-    const time_t when = cJSON_IsNumber(created) ? (time_t)created->valuedouble : 0;
-    const char *level = text_of(event, "level");
-    char clock[32] = "", *text;
+    const time_t when = (time_t)output_number(event, "created_at");
+    const char *level = output_text(event, "level");
+    char clock[32] = "";
     struct tm parts;
 
     if (options->json) {
-        text = cJSON_PrintUnformatted(event);
-        printf("%s\n", text ? text : "");
-        cJSON_free(text);
+        (void)output_json(event); /* its status is of no use in the middle of a list */
         return;
     }
     if (gmtime_r(&when, &parts))
         (void)strftime(clock, sizeof(clock), "%Y-%m-%dT%H:%M:%SZ", &parts);
-    printf("%s  %s  %-10s  %s%s%s\n", clock, text_of(event, "fine_tuning_job_id"),
-           text_of(event, "type"), strcmp(level, "info") == 0 ? "" : level,
-           strcmp(level, "info") == 0 ? "" : ": ", text_of(event, "message"));
+    printf("%s  %s  %-10s  %s%s%s\n", clock, output_text(event, "fine_tuning_job_id"),
+           output_text(event, "type"), strcmp(level, "info") == 0 ? "" : level,
+           strcmp(level, "info") == 0 ? "" : ": ", output_text(event, "message"));
 }
 
 static bool take_event(void *context, const struct sse_event *event)
@@ -134,12 +125,6 @@ static void add_field(struct http *http, char *path, size_t capacity, const char
     free(escaped);
 }
 
-static int refused(const struct http *http)
-{
-    (void)fprintf(stderr, "needlectl: %s\n", http_error(http));
-    return http_status(http) == 0 ? COMMAND_USAGE : COMMAND_REFUSED;
-}
-
 /* The newest, in the order in which they came; the last one's id for going on. */
 static int show_page(struct http *http, const struct options *options, char *ret_last,
                      size_t capacity)
@@ -153,11 +138,11 @@ static int show_page(struct http *http, const struct options *options, char *ret
     add_field(http, path, sizeof(path), "types", options->types);
     add_field(http, path, sizeof(path), "limit", options->limit);
     if (!http_call(http, path, NULL, &page))
-        return refused(http);
-    data = cJSON_GetObjectItemCaseSensitive(page, "data");
+        return output_refused(http);
+    data = output_member(page, "data");
     for (int i = cJSON_GetArraySize(data) - 1; i >= 0; i--)
         print_event(options, cJSON_GetArrayItem(data, i));
-    (void)snprintf(ret_last, capacity, "%s", text_of(cJSON_GetArrayItem(data, 0), "id"));
+    (void)snprintf(ret_last, capacity, "%s", output_text(cJSON_GetArrayItem(data, 0), "id"));
     cJSON_Delete(page);
     (void)fflush(stdout);
     return COMMAND_OK;
@@ -169,10 +154,8 @@ int command_events(struct http *http, int count, char **arguments)
     char path[1024] = "/v1/events?stream=true", after[64] = "0";
     int status = COMMAND_OK;
 
-    if (!read_options(&options, count, arguments)) {
-        (void)fputs(usage, stderr);
-        return COMMAND_USAGE;
-    }
+    if (!read_options(&options, count, arguments))
+        return output_usage(usage);
     if (options.follow && options.after)
         (void)snprintf(after, sizeof(after), "%s", options.after);
     else
@@ -189,5 +172,5 @@ int command_events(struct http *http, int count, char **arguments)
         (void)fprintf(stderr, "needlectl: %s%s", http_error(http), farewells[farewell_index]);
         return COMMAND_USAGE;
     }
-    return refused(http);
+    return output_refused(http);
 }
