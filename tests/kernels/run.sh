@@ -79,7 +79,7 @@ for build in fast asan race; do
 done
 
 # Of the recorded runs the first steps: the second's adapter has moved, and each takes ten seconds.
-NEEDLED_PLUGINS=$out/plugins STEPS=2 program "test_golden" "$out/test_golden"
+STANDIN_SEAL=1 NEEDLED_PLUGINS=$out/plugins STEPS=2 program "test_golden" "$out/test_golden"
 script "plug-in and probe" tests/kernels/plugin.sh
 script "the daemon on cards" tests/kernels/daemon.sh
 script "cards shared, full and broken" tests/kernels/cards.sh

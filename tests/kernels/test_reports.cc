@@ -7,6 +7,8 @@
 #include "tests/kernels/standin/cublas_v2.h"
 #include "tests/kernels/support.h"
 
+#include <setjmp.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -280,6 +282,36 @@ static int run_short_and_break(void)
     return 0;
 }
 
+static sigjmp_buf before_touching;
+
+static void on_fault(int)
+{
+    siglongjmp(before_touching, 1);
+}
+
+static int touch_from_the_host(void)
+{
+    struct sigaction action = {};
+    const float one = 1;
+    float *x, back = 0;
+
+    if (strcmp(standin_build(), "race") == 0)
+        return 0; /* it reports the access and goes on */
+    if (cudaMalloc(&x, sizeof one) != cudaSuccess ||
+        cudaMemcpy(x, &one, sizeof one, cudaMemcpyHostToDevice) != cudaSuccess)
+        return 1;
+    GPU_LAUNCH(doubles, 1, NULL, x, 1);
+    if (cudaMemcpy(&back, x, sizeof back, cudaMemcpyDeviceToHost) != cudaSuccess || back != 2)
+        return 2;
+    action.sa_handler = on_fault;
+    if (sigaction(SIGSEGV, &action, NULL) != 0)
+        return 3;
+    if (sigsetjmp(before_touching, 1) != 0)
+        return 0;
+    back = *(volatile float *)x;
+    return 4;
+}
+
 /* Before any test has set options: in a process with that environment, NAME=VALUE each. */
 static void in_environment(const char *const *variables, size_t count, int (*body)(void))
 {
@@ -320,6 +352,13 @@ static void devices_run_short_and_break_when_a_test_says_so(void **)
     assert_int_equal(rmdir(folder), 0);
 }
 
+static void a_sealed_device_is_closed_to_host_code(void **)
+{
+    static const char *const variables[] = {"STANDIN_SEAL=1"};
+
+    in_environment(variables, 1, touch_from_the_host);
+}
+
 #define REPORTING(name) cmocka_unit_test_setup_teardown(name, fresh, empty)
 
 int main(void)
@@ -327,6 +366,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_environment_decides_where_no_test_does),
         cmocka_unit_test(devices_run_short_and_break_when_a_test_says_so),
+        cmocka_unit_test(a_sealed_device_is_closed_to_host_code),
         REPORTING(threads_that_part_ways_are_told),
         REPORTING(copies_and_fills_outside_of_a_buffer_are_told),
         REPORTING(products_outside_of_a_buffer_are_told),

@@ -1,6 +1,7 @@
 #include "tests/kernels/standin/device.h"
 
 #include "tests/kernels/standin/group.h"
+#include "tests/kernels/standin/memory.h"
 #include "tests/kernels/standin/report.h"
 
 #include <pthread.h>
@@ -93,6 +94,9 @@ static void read_environment(void)
         mute_device = atoi(mute);
     if (skip)
         skipped_kernel = skip;
+    const char *seal = getenv("STANDIN_SEAL");
+    if (seal && strcmp(seal, "1") == 0)
+        memory_seal();
     const char *out = getenv("STANDIN_OUT_OF_MEMORY");
     if (out) {
         if (sscanf(out, "%d:%llu", &short_device, &launch) != 2)

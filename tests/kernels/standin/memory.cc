@@ -41,6 +41,8 @@ static size_t cursor[STANDIN_DEVICES_MAX], used_bytes[STANDIN_DEVICES_MAX];
 static struct pinned *pinned;
 static size_t pinned_count;
 static int current_device;
+static bool sealed;
+static int work_depth; /* work may wait for other work */
 
 static size_t round_up(size_t size, size_t multiple)
 {
@@ -187,6 +189,33 @@ static size_t find_stretch(int device, size_t pages_bytes)
     return SIZE_MAX;
 }
 
+static void protect(const struct allocation *a, int protection)
+{
+    if (mprotect(a->pages, a->pages_bytes, protection) != 0)
+        abort();
+}
+
+void memory_seal(void)
+{
+    sealed = true;
+    for (size_t i = 0; i < allocation_count; i++)
+        protect(&allocations[i], CLOSED);
+}
+
+void memory_work_begins(void)
+{
+    if (sealed && work_depth++ == 0)
+        for (size_t i = 0; i < allocation_count; i++)
+            protect(&allocations[i], PROT_READ | PROT_WRITE);
+}
+
+void memory_work_ended(void)
+{
+    if (sealed && --work_depth == 0)
+        for (size_t i = 0; i < allocation_count; i++)
+            protect(&allocations[i], CLOSED);
+}
+
 static bool make_room(void)
 {
     if (allocation_count < allocation_capacity)
@@ -204,14 +233,15 @@ static void open_pages(const struct allocation *a)
 {
     unsigned char *end = a->start + a->size_bytes;
 
-    if (mprotect(a->pages, a->pages_bytes, PROT_READ | PROT_WRITE) != 0)
-        abort();
+    protect(a, PROT_READ | PROT_WRITE);
     ASAN_UNPOISON_MEMORY_REGION(a->pages, a->pages_bytes);
     memset(a->start, 0xff, a->size_bytes); /* NaN */
     ASAN_POISON_MEMORY_REGION(a->pages, (size_t)(a->start - a->pages));
     ASAN_POISON_MEMORY_REGION(end, (size_t)(a->pages + a->pages_bytes - end));
     (void)end;
     check_allocated(a->start, a->size_bytes);
+    if (sealed && work_depth == 0)
+        protect(a, CLOSED);
 }
 
 static void close_pages(const struct allocation *a)

@@ -38,6 +38,12 @@ int memory_current_device(void); /* of the launch that runs */
 void memory_set_current_device(int device);
 size_t memory_used_bytes(int device);
 
+/* Sealed, device memory opens to work on a stream alone: host code that uses a device's address
+ * crashes, as it would with a card. Not in the race build, which reports it. */
+void memory_seal(void); /* from now on */
+void memory_work_begins(void);
+void memory_work_ended(void);
+
 /* Zeroed address space that takes real memory where it is touched; aborts when there is none. */
 void *memory_reserve(size_t size_bytes);
 

@@ -11,6 +11,7 @@
  * Without standin_set the environment decides, which is how the whole daemon is tested:
  *   STANDIN_ORDER        forward (the default), reverse, or a number: a seed
  *   STANDIN_DEFER        1: streams do their work only when somebody waits for it
+ *   STANDIN_SEAL         1: host code that uses a device's address crashes, as with a card
  *   STANDIN_DEVICES      how many devices there are, 0 to 4; 1
  *   STANDIN_MEMORY       bytes of each device; 1 GiB
  *   STANDIN_FAIL_LAUNCH  DEVICE:N, the Nth launch on that device breaks it for good

@@ -79,7 +79,9 @@ static void run_on(int device, void (*run)(void *payload), void *payload)
     const int outer = memory_current_device();
 
     memory_set_current_device(device);
+    memory_work_begins();
     run(payload);
+    memory_work_ended();
     memory_set_current_device(outer);
 }
 
