@@ -41,6 +41,7 @@ bool jobs_handle_create(struct request *request, struct error *err)
 
 bool jobs_handle_list(struct request *request, struct error *err)
 {
+    const struct jobs_filter filter = {0};
     struct job_record *jobs = NULL;
     struct store_page page;
     size_t count = 0;
@@ -50,7 +51,7 @@ bool jobs_handle_list(struct request *request, struct error *err)
     if (!page_read(request, JOBS_DEFAULT, LIMIT_EVENT_PAGE, &page, err))
         return false;
     page.ascending = false;
-    if (!jobs_list(request->store, &page, &jobs, &count, &has_more, err))
+    if (!jobs_list(request->store, &filter, &page, &jobs, &count, &has_more, err))
         return false;
     data = json_new_array();
     for (size_t i = 0; i < count; i++) {

@@ -21,6 +21,9 @@ struct checkpoint_record {
 
 MUST_CHECK bool checkpoints_insert(struct store *store, const struct checkpoint_record *checkpoint,
                                    struct error *err);
+/* The model of a checkpoint; ERR_NOT_FOUND. */
+MUST_CHECK bool checkpoints_get_model(struct store *store, const char *id,
+                                      char ret_model_id[STORE_NAME_SIZE], struct error *err);
 MUST_CHECK bool checkpoints_list(struct store *store, const char *job_id,
                                  const struct store_page *page,
                                  struct checkpoint_record **ret_checkpoints, size_t *ret_count,

@@ -186,6 +186,20 @@ static bool find_user(struct store *store, const char *id, char ret_job[STORE_ID
     return ok;
 }
 
+/* Its job has no result file any more. */
+static bool forget_result(struct store *store, const char *id, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    if (!sql_start(store,
+                   "UPDATE jobs SET result_file = ''"
+                   " WHERE result_file = ?1 AND result_file != ''",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, id);
+    return sql_run(store, statement, err);
+}
+
 bool files_delete(struct store *store, const char *id, struct error *err)
 {
     char job[STORE_ID_SIZE];
@@ -209,6 +223,8 @@ bool files_delete(struct store *store, const char *id, struct error *err)
         not_found(id, err);
         goto fail;
     }
+    if (!forget_result(store, id, err))
+        goto fail;
     return sql_commit(store, err);
 fail:
     sql_rollback(store);

@@ -3,6 +3,7 @@
 #include "daemon/base/clock.h"
 #include "store/checkpoints.h"
 #include "store/events_insert.h"
+#include "store/files.h"
 #include "store/models.h"
 #include "store/sql.h"
 
@@ -65,7 +66,8 @@ bool job_state_may_become(enum job_state from, enum job_state to)
     " device_used, numerics, hyperparameters_json, metadata_json, plan_json, warnings_json,"       \
     " state_reason, created_unix_s, started_unix_s, finished_unix_s, total_steps,"                 \
     " completed_steps, trained_tokens, last_train_loss, fine_tuned_model, error_code,"             \
-    " error_param, error_message, error_lines_json, attempt_count, fault_count"
+    " error_param, error_message, error_lines_json, attempt_count, fault_count, owner,"            \
+    " request_sha256, idempotency_key, inputs_json, max_depth, parent_model, result_file"
 
 void job_record_release(struct job_record *job)
 {
@@ -76,8 +78,9 @@ void job_record_release(struct job_record *job)
     free(job->plan_json);
     free(job->warnings_json);
     free(job->error_lines_json);
+    free(job->inputs_json);
     job->hyperparameters_json = job->metadata_json = job->plan_json = NULL;
-    job->warnings_json = job->error_lines_json = NULL;
+    job->warnings_json = job->error_lines_json = job->inputs_json = NULL;
 }
 
 static bool take_texts(sqlite3_stmt *statement, struct job_record *job, struct error *err)
@@ -86,7 +89,8 @@ static bool take_texts(sqlite3_stmt *statement, struct job_record *job, struct e
            sql_take_text(statement, 11, &job->metadata_json, err) &&
            sql_take_text(statement, 12, &job->plan_json, err) &&
            sql_take_text(statement, 13, &job->warnings_json, err) &&
-           sql_take_text(statement, 26, &job->error_lines_json, err);
+           sql_take_text(statement, 26, &job->error_lines_json, err) &&
+           sql_take_text(statement, 32, &job->inputs_json, err);
 }
 
 static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *err)
@@ -121,6 +125,12 @@ static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *er
     sql_copy_text(statement, 25, job->error_message, sizeof(job->error_message));
     job->attempt_count = sqlite3_column_int64(statement, 27);
     job->fault_count = sqlite3_column_int64(statement, 28);
+    sql_copy_text(statement, 29, job->owner, sizeof(job->owner));
+    sql_copy_text(statement, 30, job->request_sha256, sizeof(job->request_sha256));
+    sql_copy_text(statement, 31, job->idempotency_key, sizeof(job->idempotency_key));
+    job->max_depth = sqlite3_column_int64(statement, 33);
+    sql_copy_text(statement, 34, job->parent_model, sizeof(job->parent_model));
+    sql_copy_text(statement, 35, job->result_file, sizeof(job->result_file));
     if (!take_texts(statement, job, err)) {
         job_record_release(job);
         return false;
@@ -167,6 +177,29 @@ static void bind_record(struct store *store, sqlite3_stmt *statement, const stru
     sql_bind_text(store, statement, 27, job->error_lines_json);
     sql_bind_int(store, statement, 28, job->attempt_count);
     sql_bind_int(store, statement, 29, job->fault_count);
+    sql_bind_text(store, statement, 30, job->owner);
+    sql_bind_text(store, statement, 31, job->request_sha256);
+    sql_bind_text(store, statement, 32, job->idempotency_key[0] ? job->idempotency_key : NULL);
+    sql_bind_text(store, statement, 33, job->inputs_json);
+    sql_bind_int(store, statement, 34, job->max_depth);
+    sql_bind_text(store, statement, 35, job->parent_model);
+    sql_bind_text(store, statement, 36, job->result_file);
+}
+
+/* A model is not deleted while a job goes on from it, and a job not made after it is deleted. */
+static bool check_parent(struct store *store, const struct job_record *job, struct error *err)
+{
+    struct model_record parent;
+    struct error own = {0};
+
+    if (!job->parent_model[0] || models_get(store, job->parent_model, &parent, &own))
+        return true;
+    if (own.code == ERR_NOT_FOUND)
+        return error_set_param(err, ERR_NOT_FOUND, "model", "there is no model '%.200s' any more",
+                               job->parent_model);
+    if (err)
+        *err = own;
+    return false;
 }
 
 bool jobs_insert(struct store *store, const struct job_record *job, const struct event_draft *event,
@@ -176,10 +209,11 @@ bool jobs_insert(struct store *store, const struct job_record *job, const struct
 
     if (!sql_begin(store, err))
         return false;
-    if (!sql_start(store,
+    if (!check_parent(store, job, err) ||
+        !sql_start(store,
                    "INSERT INTO jobs (" COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,"
                    " ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25,"
-                   " ?26, ?27, ?28, ?29)",
+                   " ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36)",
                    &statement, err))
         goto fail;
     bind_record(store, statement, job);
@@ -208,14 +242,78 @@ bool jobs_get(struct store *store, const char *id, struct job_record *ret_job, s
     return ok;
 }
 
-bool jobs_list(struct store *store, const struct store_page *page, struct job_record **ret_jobs,
-               size_t *ret_count, bool *ret_has_more, struct error *err)
+/* The job of that key; another request under it is refused. */
+static bool find_by_key(struct store *store, const struct job_record *asked,
+                        char ret_id[STORE_ID_SIZE], struct error *err)
+{
+    char found[STORE_ID_SIZE] = "", sha256[sizeof(asked->request_sha256)] = "";
+    sqlite3_stmt *statement = NULL;
+    bool row = false, ok;
+
+    if (!sql_start(store, "SELECT id, request_sha256 FROM jobs WHERE idempotency_key = ?1",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, asked->idempotency_key);
+    ok = sql_next(store, statement, &row, err);
+    if (ok && row) {
+        sql_copy_text(statement, 0, found, sizeof(found));
+        sql_copy_text(statement, 1, sha256, sizeof(sha256));
+    }
+    sql_end(statement);
+    if (ok && row && strcmp(sha256, asked->request_sha256) != 0)
+        return error_set_word(err, ERR_INVALID, "idempotency_key_reused", "Idempotency-Key",
+                              "this Idempotency-Key made job '%s' with another body: send the same "
+                              "body, or another key",
+                              found);
+    if (ok)
+        memcpy(ret_id, found, sizeof(found));
+    return ok;
+}
+
+bool jobs_find_repeat(struct store *store, const struct job_record *asked, int64_t since_unix_s,
+                      char ret_id[STORE_ID_SIZE], struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool row = false, ok;
+
+    if (asked->idempotency_key[0])
+        return find_by_key(store, asked, ret_id, err);
+    if (!sql_start(store,
+                   "SELECT id FROM jobs WHERE request_sha256 = ?1 AND created_unix_s >= ?2"
+                   " AND owner = ?3 AND state != 'cancelled' ORDER BY seq DESC LIMIT 1",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, asked->request_sha256);
+    sql_bind_int(store, statement, 2, since_unix_s);
+    sql_bind_text(store, statement, 3, asked->owner);
+    ok = sql_next(store, statement, &row, err);
+    if (ok) {
+        ret_id[0] = '\0';
+        if (row)
+            sql_copy_text(statement, 0, ret_id, STORE_ID_SIZE);
+    }
+    sql_end(statement);
+    return ok;
+}
+
+/* ?3: pairs that are all there; ?4: 1 where there must be none; ?5: a state. */
+#define FILTER                                                                                     \
+    " AND (?5 IS NULL OR state = ?5)"                                                              \
+    " AND (?4 = 0 OR metadata_json IS NULL OR metadata_json = '{}')"                               \
+    " AND (?3 IS NULL OR NOT EXISTS (SELECT 1 FROM json_each(?3) AS want WHERE NOT EXISTS"         \
+    " (SELECT 1 FROM json_each(jobs.metadata_json) AS has"                                         \
+    " WHERE has.key = json_extract(want.value, '$[0]')"                                            \
+    " AND has.value = json_extract(want.value, '$[1]'))))"
+
+bool jobs_list(struct store *store, const struct jobs_filter *filter, const struct store_page *page,
+               struct job_record **ret_jobs, size_t *ret_count, bool *ret_has_more,
+               struct error *err)
 {
     static const char newest_first[] =
-        "SELECT " COLUMNS " FROM jobs WHERE (created_unix_s, seq) < (?1, ?2)"
+        "SELECT " COLUMNS " FROM jobs WHERE (created_unix_s, seq) < (?1, ?2)" FILTER
         " ORDER BY created_unix_s DESC, seq DESC";
     static const char oldest_first[] =
-        "SELECT " COLUMNS " FROM jobs WHERE (created_unix_s, seq) > (?1, ?2)"
+        "SELECT " COLUMNS " FROM jobs WHERE (created_unix_s, seq) > (?1, ?2)" FILTER
         " ORDER BY created_unix_s, seq";
     struct sql_place place;
     sqlite3_stmt *statement = NULL;
@@ -227,6 +325,9 @@ bool jobs_list(struct store *store, const struct store_page *page, struct job_re
         return false;
     sql_bind_int(store, statement, 1, place.created_unix_s);
     sql_bind_int(store, statement, 2, place.seq);
+    sql_bind_text(store, statement, 3, filter->metadata_json);
+    sql_bind_int(store, statement, 4, filter->without_metadata);
+    sql_bind_text(store, statement, 5, filter->state);
     if (!sql_read_rows(store, statement, &kind, page->limit, &rows, err))
         return false;
     *ret_jobs = rows.records;
@@ -267,7 +368,7 @@ bool jobs_list_state(struct store *store, enum job_state state, size_t limit,
     " total_steps = CASE WHEN ?12 < 0 THEN total_steps ELSE ?12 END,"                              \
     " completed_steps = CASE WHEN ?13 < 0 THEN completed_steps ELSE ?13 END,"                      \
     " trained_tokens = CASE WHEN ?14 < 0 THEN trained_tokens ELSE ?14 END,"                        \
-    " fault_count = fault_count + ?15"
+    " fault_count = fault_count + ?15, result_file = coalesce(?20, result_file)"
 
 static void bind_change(struct store *store, sqlite3_stmt *statement, const char *id,
                         const struct job_change *change)
@@ -286,6 +387,7 @@ static void bind_change(struct store *store, sqlite3_stmt *statement, const char
     sql_bind_int(store, statement, 13, change->completed_steps);
     sql_bind_int(store, statement, 14, change->trained_tokens);
     sql_bind_int(store, statement, 15, change->device_fault);
+    sql_bind_text(store, statement, 20, change->result_file ? change->result_file->id : NULL);
 }
 
 /* What comes with a change, in its transaction; then the commit. */
@@ -297,6 +399,8 @@ static bool complete(struct store *store, const char *id, const struct job_chang
             goto fail;
     }
     if (change->checkpoint && !checkpoints_insert(store, change->checkpoint, err))
+        goto fail;
+    if (change->result_file && !files_insert(store, change->result_file, NULL, err))
         goto fail;
     if (!events_insert(store, id, events, event_count, err))
         goto fail;

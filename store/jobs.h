@@ -14,7 +14,10 @@
 #include "store/store.h"
 
 struct checkpoint_record;
+struct file_record;
 struct model_record;
+
+#define JOB_KEY_SIZE 320 /* an owner's id, a slash, and an Idempotency-Key of 255 characters */
 
 enum job_state {
     JOB_VALIDATING_FILES,
@@ -52,21 +55,42 @@ struct job_record {
     double last_train_loss;                                   /* NAN before the first step */
     char fine_tuned_model[STORE_NAME_SIZE];                   /* "" until success */
     char error_code[64], error_param[64], error_message[600]; /* "" none */
-    char *error_lines_json; /* array of {line, column, field, rule, reason}, or NULL */
-    int64_t attempt_count;  /* starts on a device */
-    int64_t fault_count;    /* of them ended by a failing device */
+    char *error_lines_json;             /* array of {line, column, field, rule, reason}, or NULL */
+    int64_t attempt_count;              /* starts on a device */
+    int64_t fault_count;                /* of them ended by a failing device */
+    char owner[STORE_ID_SIZE];          /* a key's id; "" the operator */
+    char request_sha256[65];            /* of the create's body; "" not kept */
+    char idempotency_key[JOB_KEY_SIZE]; /* with its owner in front; "" none */
+    char
+        *inputs_json; /* {training_files, validation_files, test_files: [ids]}; NULL: those above */
+    int64_t max_depth;                  /* asked for; 0: that of the base */
+    char parent_model[STORE_NAME_SIZE]; /* the model it goes on from, "" none */
+    char result_file[STORE_ID_SIZE];    /* its steps as CSV, "" none */
 };
 void job_record_release(struct job_record *job); /* frees the JSON texts; NULL is fine */
 
-/* Inserts in state validating_files with its first event; ids are the caller's. */
+/* Inserts in state validating_files with its first event; ids are the caller's. ERR_NOT_FOUND with
+ * param "model" when its parent_model is gone. */
 MUST_CHECK bool jobs_insert(struct store *store, const struct job_record *job,
                             const struct event_draft *event, struct error *err);
 MUST_CHECK bool jobs_get(struct store *store, const char *id, struct job_record *ret_job,
                          struct error *err);
+/* The job that an earlier create like `asked` made, "" none: of the same idempotency_key (another body
+ * under it is ERR_INVALID with the word idempotency_key_reused); or, without a key, of the same owner
+ * and body, made at since_unix_s or later and not cancelled. */
+MUST_CHECK bool jobs_find_repeat(struct store *store, const struct job_record *asked,
+                                 int64_t since_unix_s, char ret_id[STORE_ID_SIZE],
+                                 struct error *err);
+/* What a list is of; zeroed: all. */
+struct jobs_filter {
+    const char *metadata_json; /* array of [name, value], each of which a job has; NULL: any */
+    bool without_metadata;     /* only jobs that have none */
+    const char *state;         /* its name; NULL: any */
+};
 /* *ret_jobs: array for the caller; release each, then free(). */
-MUST_CHECK bool jobs_list(struct store *store, const struct store_page *page,
-                          struct job_record **ret_jobs, size_t *ret_count, bool *ret_has_more,
-                          struct error *err);
+MUST_CHECK bool jobs_list(struct store *store, const struct jobs_filter *filter,
+                          const struct store_page *page, struct job_record **ret_jobs,
+                          size_t *ret_count, bool *ret_has_more, struct error *err);
 /* In the order they are to be served (oldest first), of one state; at most limit. */
 MUST_CHECK bool jobs_list_state(struct store *store, enum job_state state, size_t limit,
                                 struct job_record **ret_jobs, size_t *ret_count, struct error *err);
@@ -84,6 +108,7 @@ struct job_change {
     const struct model_record *models;
     size_t model_count;
     const struct checkpoint_record *checkpoint;
+    const struct file_record *result_file; /* becomes the job's */
 };
 #define JOB_CHANGE_NONE                                                                            \
     ((struct job_change){.total_steps = -1, .completed_steps = -1, .trained_tokens = -1})

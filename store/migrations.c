@@ -111,6 +111,8 @@ static const char version_2[] =
     "CREATE INDEX jobs_by_sweep ON jobs (sweep_id) WHERE sweep_id != '';"
     "CREATE INDEX jobs_by_request ON jobs (request_sha256, created_unix_s);"
     "CREATE INDEX jobs_by_owner ON jobs (owner, state);"
+    "CREATE INDEX jobs_by_parent ON jobs (parent_model) WHERE parent_model != '';"
+    "CREATE INDEX jobs_by_result ON jobs (result_file) WHERE result_file != '';"
 
     "ALTER TABLE models ADD COLUMN owner TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE models ADD COLUMN parent_model TEXT NOT NULL DEFAULT '';"

@@ -4,8 +4,7 @@
 
 #define COLUMNS                                                                                    \
     "id, base_model, job_id, artifact, size_bytes, created_unix_s, sha256, device, numerics, "     \
-    "step, "                                                                                       \
-    "valid_loss"
+    "step, valid_loss, owner, parent_model"
 #define MODELS_MAX 100000 /* answered at once: the call has no pages */
 
 static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *err)
@@ -24,6 +23,8 @@ static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *er
     sql_copy_text(statement, 8, model->numerics, sizeof(model->numerics));
     model->step = sqlite3_column_int64(statement, 9);
     model->valid_loss = sql_read_double(statement, 10);
+    sql_copy_text(statement, 11, model->owner, sizeof(model->owner));
+    sql_copy_text(statement, 12, model->parent_model, sizeof(model->parent_model));
     return true;
 }
 
@@ -41,7 +42,7 @@ bool models_insert(struct store *store, const struct model_record *model, struct
     /* A resumed job writes the checkpoint of an epoch again: the same model, the newer file. */
     if (!sql_start(store,
                    "INSERT INTO models (" COLUMNS ")"
-                   " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+                   " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
                    " ON CONFLICT (id) DO UPDATE SET artifact = ?4, size_bytes = ?5, sha256 = ?7,"
                    " device = ?8, numerics = ?9, step = ?10, valid_loss = ?11 WHERE job_id = ?3",
                    &statement, err))
@@ -57,6 +58,8 @@ bool models_insert(struct store *store, const struct model_record *model, struct
     sql_bind_text(store, statement, 9, model->numerics);
     sql_bind_int(store, statement, 10, model->step);
     sql_bind_double(store, statement, 11, model->valid_loss);
+    sql_bind_text(store, statement, 12, model->owner);
+    sql_bind_text(store, statement, 13, model->parent_model);
     if (!sql_run(store, statement, err))
         return false;
     if (sql_changed_rows(store) == 0)
@@ -95,16 +98,56 @@ bool models_list(struct store *store, struct model_record **ret_models, size_t *
     return true;
 }
 
+/* The unfinished job that goes on from it, "" none. */
+static bool find_user(struct store *store, const char *id, char ret_job[STORE_ID_SIZE],
+                      struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool row = false, ok;
+
+    ret_job[0] = '\0';
+    if (!sql_start(store,
+                   "SELECT id FROM jobs WHERE parent_model = ?1 AND parent_model != '' AND state IN"
+                   " ('validating_files', 'queued', 'running', 'paused') LIMIT 1",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, id);
+    ok = sql_next(store, statement, &row, err);
+    if (ok && row)
+        sql_copy_text(statement, 0, ret_job, STORE_ID_SIZE);
+    sql_end(statement);
+    return ok;
+}
+
 bool models_delete(struct store *store, const char *id, struct error *err)
 {
     sqlite3_stmt *statement = NULL;
+    char job[STORE_ID_SIZE];
 
-    if (!sql_start(store, "DELETE FROM models WHERE id = ?1", &statement, err))
+    if (!sql_begin(store, err))
         return false;
+    if (!find_user(store, id, job, err))
+        goto fail;
+    if (job[0]) {
+        error_set_word(err, ERR_CONFLICT, "model_in_use", "model",
+                       "model '%.128s' is needed by job '%s', which goes on from it: wait for its "
+                       "end or cancel it",
+                       id, job);
+        goto fail;
+    }
+    if (!sql_start(store, "DELETE FROM models WHERE id = ?1", &statement, err))
+        goto fail;
     sql_bind_text(store, statement, 1, id);
     if (!sql_run(store, statement, err))
-        return false;
-    return sql_changed_rows(store) > 0 || not_found(id, err);
+        goto fail;
+    if (sql_changed_rows(store) == 0) {
+        not_found(id, err);
+        goto fail;
+    }
+    return sql_commit(store, err);
+fail:
+    sql_rollback(store);
+    return false;
 }
 
 bool models_has_artifact(struct store *store, const char *artifact, bool *ret_used,

@@ -21,6 +21,8 @@ struct model_record {
     char device[32], numerics[16];
     int64_t step;      /* of a checkpoint; 0: the final model */
     double valid_loss; /* NAN: none */
+    char owner[STORE_ID_SIZE];
+    char parent_model[STORE_NAME_SIZE]; /* that its job went on from, "" none */
 };
 
 MUST_CHECK bool models_insert(struct store *store, const struct model_record *model,
@@ -29,6 +31,7 @@ MUST_CHECK bool models_get(struct store *store, const char *id, struct model_rec
                            struct error *err);
 MUST_CHECK bool models_list(struct store *store, struct model_record **ret_models,
                             size_t *ret_count, struct error *err); /* newest first; free() */
+/* ERR_CONFLICT with the word model_in_use while an unfinished job goes on from it. */
 MUST_CHECK bool models_delete(struct store *store, const char *id, struct error *err);
 /* Whether any model's adapter is that file: a job's last checkpoint and its model share one. */
 MUST_CHECK bool models_has_artifact(struct store *store, const char *artifact, bool *ret_used,

@@ -513,7 +513,8 @@ static void bad_requests_name_their_field_and_make_no_job(void **state)
     }
     struct error err = {0};
 
-    assert_true(jobs_list(bench->store, &page, &jobs, &count, &more, &err));
+    assert_true(
+        jobs_list(bench->store, &(struct jobs_filter){0}, &page, &jobs, &count, &more, &err));
     assert_int_equal(count, 0);
     free(jobs);
 }

@@ -413,7 +413,7 @@ static void lists_filter_turn_round_and_refuse_an_unknown_cursor(void **state)
     insert_job(fixture->store, "ftjob-a", 5);
     insert_job(fixture->store, "ftjob-b", 4);
     insert_job(fixture->store, "ftjob-c", 5);
-    CHECK(jobs_list(fixture->store, &page, &jobs, &count, &more, &fault));
+    CHECK(jobs_list(fixture->store, &(struct jobs_filter){0}, &page, &jobs, &count, &more, &fault));
     assert_int_equal(count, 3);
     assert_false(more);
     assert_string_equal(jobs[0].id, "ftjob-b");
@@ -423,7 +423,8 @@ static void lists_filter_turn_round_and_refuse_an_unknown_cursor(void **state)
         job_record_release(&jobs[i]);
     free(jobs);
     page.after = "ftjob-zzz";
-    assert_false(jobs_list(fixture->store, &page, &jobs, &count, &more, &err));
+    assert_false(
+        jobs_list(fixture->store, &(struct jobs_filter){0}, &page, &jobs, &count, &more, &err));
     assert_int_equal(err.code, ERR_INVALID);
     assert_string_equal(err.param, "after");
     CHECK(jobs_list_state(fixture->store, JOB_VALIDATING_FILES, 2, &jobs, &count, &fault));
