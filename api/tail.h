@@ -16,8 +16,8 @@
 #include "daemon/base/buf.h"
 #include "store/store.h"
 
-#define TAIL_EVENTS 1024
-#define TAIL_BYTES ((size_t)1 << 20)
+#define TAIL_EVENTS 256
+#define TAIL_BYTES ((size_t)256 << 10)
 
 struct event_record;
 struct tail;

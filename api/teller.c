@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define PAGE_ROWS 256
+#define PAGE_ROWS 128
 
 struct teller {
     struct events_feed *feed;

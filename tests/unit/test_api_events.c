@@ -44,6 +44,16 @@ static int open_stream(const char *path, const char *headers)
     return descriptor;
 }
 
+/* Head and body of an answer that is no stream; one that is fails here, and does not hang. */
+static char *read_refusal(const char *path, const char *headers)
+{
+    int descriptor = open_stream(path, headers);
+    char *text = web_read_until(descriptor, "}\n", 10000);
+
+    close(descriptor);
+    return text;
+}
+
 /* The ids of all frames, as "3 4 ". */
 static const char *ids(const char *text)
 {
@@ -163,16 +173,13 @@ static void cursors_that_are_none_are_refused_by_name(void **state)
     };
 
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        int descriptor = open_stream(cases[i].path, cases[i].headers);
-        struct web_answer answer;
+        char *text = read_refusal(cases[i].path, cases[i].headers);
         char wanted[64];
 
         snprintf(wanted, sizeof(wanted), "\"param\":\"%s\"", cases[i].param);
-        web_receive(descriptor, false, &answer);
-        if (answer.status != 400 || !strstr(answer.body, wanted))
-            fail_msg("%s %s: %d %s", cases[i].path, cases[i].headers, answer.status, answer.body);
-        web_release(&answer);
-        close(descriptor);
+        if (!strstr(text, " 400 ") || !strstr(text, wanted))
+            fail_msg("%s %s: %s", cases[i].path, cases[i].headers, text);
+        free(text);
     }
 }
 
@@ -212,11 +219,12 @@ static void more_readers_than_the_limit_are_refused_and_nobody_else_feels_it(voi
         free(web_read_until(descriptors[i], "\r\n\r\n", 5000));
     }
     for (int i = 0; i < 3; i++) {
-        web_call(d.port, "GET", i % 2 ? ALL : JOB_STREAM("ftjob-b"), &answer);
-        assert_int_equal(answer.status, 503);
-        assert_non_null(strstr(answer.body, "\"code\":\"too_many_streams\""));
-        assert_non_null(web_header(&answer, "Retry-After"));
-        web_release(&answer);
+        char *text = read_refusal(i % 2 ? ALL : JOB_STREAM("ftjob-b"), "");
+
+        assert_non_null(strstr(text, " 503 "));
+        assert_non_null(strstr(text, "\"code\":\"too_many_streams\""));
+        assert_non_null(strstr(text, "Retry-After: "));
+        free(text);
     }
     web_call(d.port, "GET", "/v1/events", &answer); /* pages go on */
     assert_int_equal(answer.status, 200);
