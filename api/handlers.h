@@ -1,8 +1,8 @@
 /*
  * handlers: what stands behind the routes: read, check, one call, answer.
  *
- * Purpose    One function per route, in files.c, jobs.c, events.c, models.c, devices.c and
- *            health.c.
+ * Purpose    One function per route, in files.c, uploads.c, reports.c, jobs.c, events.c, models.c,
+ *            devices.c and health.c.
  * Ownership  A handler fills request->response; the request owns it.
  * Threads    A pool thread, with request->store lent for the call.
  * Failure    False: err is answered, with request->lines where a handler set them.

@@ -57,7 +57,7 @@ answer=$job
 expect "the second succeeds" is "$(field status <<<"$job")" succeeded
 expect "and began when the first had ended" [ "$(field started_at <<<"$job")" -ge "$ended" ]
 expect "on the device that is named" is "$(field device_used <<<"$job")" cpu:0
-expect "why not on a GPU is told as a warning" has '"level":"warn","message":"[^"]*GPU: cuda: needled-cuda.so is not installed' "$events"
+expect "why not on a GPU is told as a warning" has '"level":"warn","message":"[^"]*GPU: cuda is not available: needled-cuda.so is not installed' "$events"
 
 # ---- seeds ----------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@
 #include "store/reservations.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <sqlite3.h>
 
 #define KEY "a-key-of-the-tests"
@@ -322,6 +323,61 @@ static void a_file_that_has_expired_goes_unless_a_job_needs_it(void **state)
     expect(&answer, 404, "not_found");
 }
 
+struct putter {
+    pthread_t thread;
+    const char *path;
+    int status;
+};
+
+static void *put_once(void *context)
+{
+    struct putter *putter = context;
+    struct web_answer answer;
+
+    put(putter->path, LINE, &answer);
+    putter->status = answer.status;
+    web_release(&answer);
+    return NULL;
+}
+
+static void of_two_puts_at_once_one_is_kept(void **state)
+{
+    (void)state;
+
+    for (int round = 0; round < 5; round++) {
+        struct putter both[2];
+        struct web_answer answer;
+        char id[600], path[600];
+
+        reserve("{\"name\":\"a.jsonl\",\"bytes\":" SIZE "}", id, path);
+        for (int i = 0; i < 2; i++) {
+            both[i].path = path;
+            assert_int_equal(pthread_create(&both[i].thread, NULL, put_once, &both[i]), 0);
+        }
+        for (int i = 0; i < 2; i++)
+            pthread_join(both[i].thread, NULL);
+        assert_int_equal(both[0].status + both[1].status, 200 + 409);
+        complete(id, &answer);
+        expect(&answer, 201, "");
+        assert_int_equal(api_daemon_count_uploads(&d), round + 1);
+    }
+}
+
+static void what_a_killed_daemon_had_begun_goes_at_the_start(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    char path[700];
+
+    snprintf(path, sizeof(path), "%s/uploads/file-a.1234567890.tmp", d.folder);
+    scratch_write(path, "x", 1);
+    snprintf(path, sizeof(path), "%s/uploads/file-tmp", d.folder);
+    scratch_write(path, "x", 1);
+    api_daemon_must(datasets_remove_temporaries(d.folder, &err), &err);
+    assert_int_equal(api_daemon_count_uploads(&d), 1);
+    assert_int_equal(access(path, F_OK), 0);
+}
+
 static void the_server_puts_away_by_itself(void **state)
 {
     (void)state;
@@ -423,6 +479,8 @@ int main(void)
         EACH(what_is_over_is_not_found_and_put_away),
         EACH(a_link_for_a_put_ends),
         EACH(a_file_that_has_expired_goes_unless_a_job_needs_it),
+        EACH(of_two_puts_at_once_one_is_kept),
+        EACH(what_a_killed_daemon_had_begun_goes_at_the_start),
         EACH(the_server_puts_away_by_itself),
         EACH(a_limit_counts_files_and_reservations),
         EACH(names_can_be_searched),
