@@ -83,6 +83,15 @@ static void hex_of(struct sha256_ctx *hash, char ret_sha256[SHA256_HEX_SIZE])
         (void)snprintf(ret_sha256 + 2 * i, 3, "%02x", digest[i]);
 }
 
+void file_sha256_of(const void *bytes, size_t size, char ret_sha256[SHA256_HEX_SIZE])
+{
+    struct sha256_ctx hash;
+
+    sha256_init(&hash);
+    sha256_update(&hash, size, bytes);
+    hex_of(&hash, ret_sha256);
+}
+
 bool file_sha256(const char *path, char ret_sha256[SHA256_HEX_SIZE], struct error *err)
 {
     struct sha256_ctx hash;

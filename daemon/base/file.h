@@ -43,7 +43,8 @@ void file_writer_discard(struct file_writer *writer); /* removes the temporary; 
 /* Writes a whole file from memory. */
 MUST_CHECK bool file_write(const char *path, const void *bytes, size_t size, struct error *err);
 
-/* SHA-256 of a file's content, as lower-case hex. */
+/* SHA-256 as lower-case hex, of bytes in memory and of a file's content. */
+void file_sha256_of(const void *bytes, size_t size, char ret_sha256[SHA256_HEX_SIZE]);
 MUST_CHECK bool file_sha256(const char *path, char ret_sha256[SHA256_HEX_SIZE], struct error *err);
 
 /* Creates the folder and its parents with mode 0700 where missing. */

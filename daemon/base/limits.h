@@ -12,6 +12,7 @@
 #define LIMIT_UPLOAD_BYTES ((size_t)512 << 20) /* one file; the hosted API's figure */
 #define LIMIT_RESERVATIONS 256                 /* uploads of an owner, announced and not whole */
 #define LIMIT_RESERVATION_S 3600               /* for a reserved upload to be completed */
+#define LIMIT_KEYS 1000                        /* API keys in force */
 #define LIMIT_BODY_BYTES ((size_t)1 << 20)     /* a JSON request body */
 #define LIMIT_LINE_BYTES ((size_t)16 << 20)    /* one line of a data set */
 #define LIMIT_LINE_TREE_BYTES (8 * LIMIT_LINE_BYTES) /* its values in memory */
@@ -27,6 +28,7 @@
 #define LIMIT_STREAMS 1024                           /* event streams among them */
 #define LIMIT_HEADER_TIMEOUT_S 15                    /* a request's header must be whole by then */
 #define LIMIT_JOBS_PER_DEVICE 8                      /* at once; each has a worker's threads */
+#define LIMIT_JOB_FILES 32                           /* of a job, of each kind */
 #define LIMIT_PATH_BYTES 4096                        /* a path of ours, with its NUL */
 
 #endif

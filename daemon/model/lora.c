@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANK_MAX 4096
 #define ARRAY_COUNT 4 /* values, gradients, two moments */
 
 static size_t group_values(const struct geometry *geometry, size_t rank, enum projection projection)
@@ -46,8 +45,7 @@ static void lay_out(struct lora *lora, const struct weights *weights)
     }
 }
 
-/* The double that a user wrote as alpha: the shortest decimal that reads back as this float. */
-static double shortest(float value)
+double lora_shortest(float value)
 {
     char text[32];
     double number = value;
@@ -63,7 +61,7 @@ static double shortest(float value)
 
 double lora_scale(const struct lora *lora)
 {
-    return shortest(lora->alpha) / (double)lora->rank;
+    return lora_shortest(lora->alpha) / (double)lora->rank;
 }
 
 bool lora_new(const struct weights *weights, size_t rank, float alpha, struct lora **ret_lora,
@@ -78,9 +76,9 @@ bool lora_new(const struct weights *weights, size_t rank, float alpha, struct lo
     lora->rank = rank;
     lora->layer_count = weights->geometry.layer_count;
     lora->alpha = alpha;
-    if (rank < 1 || rank > RANK_MAX) {
+    if (rank < 1 || rank > LORA_RANK_MAX) {
         error_set(err, ERR_INVALID, "the adapter's rank is %zu, 1 to %d are possible", rank,
-                  RANK_MAX);
+                  LORA_RANK_MAX);
         goto out;
     }
     if (!isfinite(alpha)) {

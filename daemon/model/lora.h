@@ -13,6 +13,8 @@
 
 #include "daemon/model/weights.h"
 
+#define LORA_RANK_MAX 4096
+
 struct lora_group {
     enum projection projection;
     size_t in, out;
@@ -35,6 +37,8 @@ MUST_CHECK bool lora_new(const struct weights *weights, size_t rank, float alpha
 void lora_free(struct lora *lora); /* NULL is fine */
 /* alpha / rank as the adapter file states it: in double, from alpha's shortest decimal. */
 double lora_scale(const struct lora *lora);
+/* The double that a user wrote as alpha: the shortest decimal that reads back as this float. */
+double lora_shortest(float value);
 
 /* A ~ N(0, 1) / rank from the seed, B = 0, moments = 0. */
 MUST_CHECK bool lora_start(struct lora *lora, uint64_t seed, struct error *err);
@@ -52,7 +56,11 @@ struct metadata_out;
 MUST_CHECK bool lora_write(const struct lora *lora, const char *path, const char *base_name,
                            uint64_t seed, const struct metadata_out *extra, size_t extra_count,
                            uint64_t *ret_size_bytes, char ret_sha256[65], struct error *err);
-/* Reads such a file into an adapter of the same base; ranks and shapes are checked. */
+/* Rank and alpha as such a file's metadata states them, whatever its base. */
+MUST_CHECK bool lora_inspect(const char *path, size_t *ret_rank, double *ret_alpha,
+                             struct error *err);
+/* Reads such a file into an adapter of the same base; ranks and shapes are checked. Gradients and
+ * moments are 0. */
 MUST_CHECK bool lora_read(const struct weights *weights, const char *path, struct lora **ret_lora,
                           struct error *err);
 

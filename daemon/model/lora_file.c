@@ -249,10 +249,36 @@ static bool read_values(struct lora *lora, const struct safetensors *file, struc
             goto out;
         }
     backend_upload(lora->backend, lora->values, values, lora->value_count * sizeof(*values));
+    backend_zero(lora->backend, lora->gradients, lora->value_count * sizeof(*values));
+    backend_zero(lora->backend, lora->moment1, lora->value_count * sizeof(*values));
+    backend_zero(lora->backend, lora->moment2, lora->value_count * sizeof(*values));
     ok = backend_sync(lora->backend) == BACKEND_OK ||
          error_set(err, ERR_DEVICE, "%s", backend_fault(lora->backend));
 out:
     free(values);
+    return ok;
+}
+
+bool lora_inspect(const char *path, size_t *ret_rank, double *ret_alpha, struct error *err)
+{
+    struct safetensors *file = NULL;
+    double rank = 0, scale = 0;
+    bool ok = false;
+
+    if (!safetensors_open(path, &file, err))
+        return false;
+    if (!read_number(file, "rank", &rank, err) || !read_number(file, "scale", &scale, err))
+        error_wrap(err, "adapter '%s'", path);
+    else if (!(rank >= 1 && rank <= LORA_RANK_MAX && rank == floor(rank)))
+        error_set(err, ERR_INVALID, "adapter '%s': its rank is %g, 1 to %d are possible", path,
+                  rank, LORA_RANK_MAX);
+    else
+        ok = true;
+    if (ok) {
+        *ret_rank = (size_t)rank;
+        *ret_alpha = lora_shortest((float)(scale * rank));
+    }
+    safetensors_close(file);
     return ok;
 }
 

@@ -74,6 +74,11 @@ bool model_inspect(const char *folder, struct model_info *ret_info, struct error
     return true;
 }
 
+bool model_inspect_adapter(const char *path, size_t *ret_rank, double *ret_alpha, struct error *err)
+{
+    return lora_inspect(path, ret_rank, ret_alpha, err);
+}
+
 bool model_open_tokenizer(const char *folder, struct tokenizer **ret_tokenizer, struct error *err)
 {
     struct geometry geometry;
@@ -108,12 +113,27 @@ bool model_plan(const char *folder, const struct model_spec *spec, struct model_
     return true;
 }
 
+/* Fresh, or as an earlier run left it. */
+static bool open_adapter(struct model *model, const struct model_spec *spec, struct error *err)
+{
+    if (!spec->adapter_path)
+        return lora_new(model->weights, spec->lora_rank, spec->lora_alpha, &model->lora, err) &&
+               lora_start(model->lora, spec->seed, err);
+    if (!lora_read(model->weights, spec->adapter_path, &model->lora, err))
+        return false;
+    if (model->lora->rank == spec->lora_rank && model->lora->alpha == spec->lora_alpha)
+        return true;
+    return error_set(err, ERR_INVALID,
+                     "the adapter '%s' has rank %zu and alpha %g, %zu and %g were needed",
+                     spec->adapter_path, model->lora->rank, (double)model->lora->alpha,
+                     spec->lora_rank, (double)spec->lora_alpha);
+}
+
 static bool open_parts(struct model *model, struct backend *be, const char *path,
                        const struct model_spec *spec, const atomic_bool *stop, struct error *err)
 {
     if (!weights_load(be, path, spec->numerics, stop, &model->weights, err) ||
-        !lora_new(model->weights, spec->lora_rank, spec->lora_alpha, &model->lora, err) ||
-        !lora_start(model->lora, spec->seed, err) ||
+        !open_adapter(model, spec, err) ||
         !network_new(model->weights, model->lora, &spec->limits, &model->network, err))
         return false;
     model->seed = spec->seed;

@@ -24,11 +24,16 @@ MUST_CHECK bool model_inspect(const char *folder, struct model_info *ret_info, s
 MUST_CHECK bool model_open_tokenizer(const char *folder, struct tokenizer **ret_tokenizer,
                                      struct error *err);
 
+/* Rank and alpha of an adapter file, by its own words. */
+MUST_CHECK bool model_inspect_adapter(const char *path, size_t *ret_rank, double *ret_alpha,
+                                      struct error *err);
+
 struct model_spec {
     enum numerics numerics;
     size_t lora_rank;
     float lora_alpha;
-    uint64_t seed; /* start values of the adapter */
+    uint64_t seed;            /* start values of the adapter */
+    const char *adapter_path; /* the start values are that file's, of lora_rank; NULL: the seed's */
     struct network_limits limits;
 };
 

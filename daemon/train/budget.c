@@ -101,6 +101,7 @@ static bool plan(const struct planner *planner, size_t tokens, size_t recomputed
                  .lora_rank = job->hyper.lora_rank,
                  .lora_alpha = (float)job->hyper.lora_alpha,
                  .seed = job->hyper.seed,
+                 .adapter_path = job->start_adapter_path,
                  .limits = {.max_tokens = tokens, .recomputed_layers = recomputed_layers}},
         .layer_count = inputs->info.layer_count,
         .recomputed_layers = recomputed_layers,

@@ -268,15 +268,56 @@ static bool read_all(struct reading *reading, const struct mapping *map, struct 
     return ok;
 }
 
-bool dataset_read(const char *path, const struct tokenizer *tokenizer,
-                  const struct dataset_options *options, struct dataset **ret_dataset,
-                  struct error *err)
+/* One file's lines after those that are there. */
+static bool read_file(struct reading *reading, const char *path, char ret_sha256[SHA256_HEX_SIZE],
+                      struct error *err)
+{
+    struct mapping map = MAPPING_NONE;
+    bool ok = mapping_open(&map, path, err) && file_sha256(path, ret_sha256, err) &&
+              read_all(reading, &map, err);
+
+    mapping_close(&map);
+    return ok;
+}
+
+/* The digest of one file is its own; of several, that of their digests. */
+static bool read_files(struct reading *reading, const char *const *paths, size_t path_count,
+                       struct error *err)
+{
+    char *sha256 = reading->whole->dataset.sha256;
+    char one[SHA256_HEX_SIZE];
+    struct buf digests;
+    bool ok = true;
+
+    buf_init(&digests, path_count * SHA256_HEX_SIZE);
+    for (size_t i = 0; i < path_count && ok; i++) {
+        reading->report->file = i;
+        reading->report->file_count = path_count;
+        ok = read_file(reading, paths[i], one, err);
+        if (!ok && path_count > 1)
+            error_wrap(err, "file %zu", i + 1);
+        if (ok)
+            buf_append_text(&digests, one);
+    }
+    if (ok && digests.failed)
+        ok = error_set(err, ERR_NO_MEMORY, "read a data set: out of memory");
+    if (ok && path_count == 1)
+        memcpy(sha256, one, sizeof(one));
+    else if (ok)
+        file_sha256_of(digests.data, digests.size, sha256);
+    buf_release(&digests);
+    return ok;
+}
+
+bool dataset_read_files(const char *const *paths, size_t path_count,
+                        const struct tokenizer *tokenizer, const struct dataset_options *options,
+                        struct dataset **ret_dataset, struct error *err)
 {
     struct reading reading = {.tokenizer = tokenizer, .options = options};
-    struct mapping map = MAPPING_NONE;
     struct whole *whole = calloc(1, sizeof(*whole));
-    bool ok = false;
+    bool ok;
 
+    assert(path_count >= 1);
     assert(options->max_len >= 1);
     assert(options->vocab_size >= 1);
     if (!whole)
@@ -286,17 +327,20 @@ bool dataset_read(const char *path, const struct tokenizer *tokenizer,
     reading.whole = whole;
     reading.report = &whole->dataset.report;
     reading.ids = &whole->ids;
-    if (!mapping_open(&map, path, err) || !file_sha256(path, whole->dataset.sha256, err) ||
-        !read_all(&reading, &map, err))
-        goto out;
-    *ret_dataset = &whole->dataset;
-    ok = true;
-out:
-    mapping_close(&map);
+    ok = read_files(&reading, paths, path_count, err);
     line_release(&reading.line);
-    if (!ok)
+    if (ok)
+        *ret_dataset = &whole->dataset;
+    else
         dataset_free(&whole->dataset);
     return ok;
+}
+
+bool dataset_read(const char *path, const struct tokenizer *tokenizer,
+                  const struct dataset_options *options, struct dataset **ret_dataset,
+                  struct error *err)
+{
+    return dataset_read_files(&path, 1, tokenizer, options, ret_dataset, err);
 }
 
 /* In pieces, so that memory does not grow with the file. */

@@ -32,6 +32,7 @@ enum problem_level { PROBLEM_FATAL, PROBLEM_STRICT, PROBLEM_WARNING, PROBLEM_LEV
 
 struct problem {
     enum problem_level level;
+    size_t file;    /* of several that are read as one: its place among them, from 0 */
     size_t line;    /* from 1, as an editor counts; 0: the file as a whole */
     size_t column;  /* from 1, in bytes; 0 when it has no place */
     char field[64]; /* "messages[1].role", "" when none */
@@ -48,6 +49,7 @@ struct problem_sink {
 /* The first LIMIT_PROBLEM_COUNT findings of each level, and how many there were. */
 struct dataset_report {
     const struct problem_sink *sink; /* NULL: none; the reader's, borrowed while it reads */
+    size_t file, file_count; /* being read, from 0; read so far or in all. One file: 0 and 0 or 1 */
     struct problem problems[PROBLEM_LEVEL_COUNT][LIMIT_PROBLEM_COUNT];
     size_t problem_kept[PROBLEM_LEVEL_COUNT];
     size_t problem_count[PROBLEM_LEVEL_COUNT];
@@ -97,13 +99,18 @@ struct dataset {
     struct example *examples; /* in file order */
     size_t example_count;
     struct dataset_report report;
-    char sha256[65]; /* of the file */
+    char sha256[65]; /* of the file; of several, of their digests one after the other */
 };
 
 /* Reads the whole file. True even when report holds refusals: ask dataset_report_error. */
 MUST_CHECK bool dataset_read(const char *path, const struct tokenizer *tokenizer,
                              const struct dataset_options *options, struct dataset **ret_dataset,
                              struct error *err);
+/* The lines of several files in their order, as one data set. */
+MUST_CHECK bool dataset_read_files(const char *const *paths, size_t path_count,
+                                   const struct tokenizer *tokenizer,
+                                   const struct dataset_options *options,
+                                   struct dataset **ret_dataset, struct error *err);
 void dataset_free(struct dataset *dataset); /* NULL is fine */
 
 /* ---- looking -------------------------------------------------------------------------------- */

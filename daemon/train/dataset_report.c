@@ -8,12 +8,16 @@
 #define FIRST_SHOWN 3 /* findings named in an error's message; the report holds the others */
 #define NAME_BYTES 80 /* of an error's message left to a caller, who knows the file's name */
 
-static void put_problem(const struct problem *problem, char *text, size_t capacity)
+static void put_problem(const struct dataset_report *report, const struct problem *problem,
+                        char *text, size_t capacity)
 {
     int used = 0;
 
+    if (report->file_count > 1)
+        used = snprintf(text, capacity, "file %zu of %zu", problem->file + 1, report->file_count);
     if (problem->line)
-        used = snprintf(text, capacity, "line %zu", problem->line);
+        used += snprintf(text + used, capacity - (size_t)used, "%sline %zu", used ? ", " : "",
+                         problem->line);
     if (problem->column)
         used += snprintf(text + used, capacity - (size_t)used, ", column %zu", problem->column);
     if (problem->field[0])
@@ -30,7 +34,7 @@ static bool refuse(const struct dataset_report *report, enum problem_level level
     for (; shown < report->problem_kept[level] && shown < FIRST_SHOWN; shown++) {
         int length;
 
-        put_problem(&report->problems[level][shown], text, sizeof(text));
+        put_problem(report, &report->problems[level][shown], text, sizeof(text));
         length = snprintf(message + used, room - used, "%s%s", shown ? "; " : "", text);
         if ((size_t)length >= room - used && shown) { /* the first one is always shown */
             message[used] = '\0';

@@ -39,6 +39,7 @@ void findings_add(struct findings *findings, enum problem_level level, size_t co
     if (kept)
         problem = &report->problems[level][report->problem_kept[level]++];
     *problem = (struct problem){.level = level,
+                                .file = report->file,
                                 .line = findings->line,
                                 .column = column ? column + findings->line_offset : 0};
     (void)snprintf(problem->field, sizeof(problem->field), "%s", field);

@@ -5,6 +5,7 @@
 #include "daemon/model/tokenizer.h"
 #include "daemon/train/packing.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -76,8 +77,8 @@ static bool open_base(const struct train_job *job, struct inputs *inputs,
     return model_open_tokenizer(job->base_folder, ret_tokenizer, err) || with_param(err, "model");
 }
 
-static bool read_file(const struct train_job *job, const struct inputs *inputs,
-                      const struct tokenizer *tokenizer, const char *path,
+static bool read_list(const struct train_job *job, const struct inputs *inputs,
+                      const struct tokenizer *tokenizer, const struct train_files *files,
                       struct dataset **ret_dataset, struct dataset_report *ret_report,
                       struct error *err)
 {
@@ -90,10 +91,27 @@ static bool read_file(const struct train_job *job, const struct inputs *inputs,
         .stop = job->stop,
     };
 
-    if (!dataset_read(path, tokenizer, &options, ret_dataset, err))
+    if (!dataset_read_files(files->paths, files->count, tokenizer, &options, ret_dataset, err))
         return false;
     *ret_report = (*ret_dataset)->report;
     return dataset_report_accept(ret_report, false, job->hyper.data_rules, err);
+}
+
+/* The first file and those that come after it. */
+static bool read_both(const struct train_job *job, const struct inputs *inputs,
+                      const struct tokenizer *tokenizer, bool validation,
+                      struct dataset **ret_dataset, struct dataset_report *ret_report,
+                      struct error *err)
+{
+    const struct train_files *more = validation ? &job->more_validation : &job->more_training;
+    const char *paths[LIMIT_JOB_FILES];
+    const struct train_files all = {paths, more->count + 1};
+
+    assert(all.count <= COUNT_OF(paths));
+    paths[0] = validation ? job->validation_path : job->training_path;
+    for (size_t i = 0; i < more->count; i++)
+        paths[i + 1] = more->paths[i];
+    return read_list(job, inputs, tokenizer, &all, ret_dataset, ret_report, err);
 }
 
 /* Both files are read before either is judged, so that both reports are whole. */
@@ -103,14 +121,13 @@ static bool read_files(const struct train_job *job, struct inputs *inputs,
 {
     struct error later = {0};
     const bool training_ok =
-        read_file(job, inputs, tokenizer, job->training_path, &inputs->training, ret_training, err);
+        read_both(job, inputs, tokenizer, false, &inputs->training, ret_training, err);
 
     if (!training_ok)
         (void)with_param(err, "training_file");
     if (!job->validation_path)
         return training_ok;
-    if (read_file(job, inputs, tokenizer, job->validation_path, &inputs->validation, ret_validation,
-                  &later))
+    if (read_both(job, inputs, tokenizer, true, &inputs->validation, ret_validation, &later))
         return training_ok;
     (void)with_param(&later, "validation_file");
     if (training_ok && err)
@@ -243,6 +260,23 @@ out:
     return ok;
 }
 
+bool inputs_check_files(const struct train_job *job, const struct train_files *files,
+                        struct dataset_report *ret_report, struct error *err)
+{
+    struct inputs inputs = {0};
+    struct dataset *dataset = NULL;
+    struct tokenizer *tokenizer = NULL;
+    bool ok;
+
+    *ret_report = (struct dataset_report){0};
+    ok = open_base(job, &inputs, &tokenizer, err) &&
+         (read_list(job, &inputs, tokenizer, files, &dataset, ret_report, err) ||
+          with_param(err, "test_file"));
+    dataset_free(dataset);
+    tokenizer_close(tokenizer);
+    return ok;
+}
+
 void inputs_release(struct inputs *inputs)
 {
     free(inputs->train);
@@ -252,15 +286,19 @@ void inputs_release(struct inputs *inputs)
     *inputs = (struct inputs){0};
 }
 
-bool inputs_identity(const struct inputs *inputs, const struct hyperparameters *hyper,
-                     struct digests *digests, char ret_identity[INPUTS_IDENTITY_SIZE],
-                     struct error *err)
+bool inputs_identity(const struct inputs *inputs, const struct train_job *job,
+                     char ret_identity[INPUTS_IDENTITY_SIZE], struct error *err)
 {
-    char base[SHA256_HEX_SIZE], tokenizer[SHA256_HEX_SIZE], precision[32] = "";
+    const struct hyperparameters *hyper = &job->hyper;
+    char base[SHA256_HEX_SIZE], tokenizer[SHA256_HEX_SIZE], adapter[SHA256_HEX_SIZE];
+    char precision[32] = "", start[8 + SHA256_HEX_SIZE] = "";
 
-    if (!digests_of_file(digests, inputs->base_path, base, err) ||
-        !digests_of_file(digests, inputs->tokenizer_path, tokenizer, err))
+    if (!digests_of_file(job->digests, inputs->base_path, base, err) ||
+        !digests_of_file(job->digests, inputs->tokenizer_path, tokenizer, err) ||
+        (job->start_adapter_path && !file_sha256(job->start_adapter_path, adapter, err)))
         return with_param(err, "model");
+    if (job->start_adapter_path)
+        (void)snprintf(start, sizeof(start), " start %s", adapter);
     /* float32 goes unsaid: checkpoints from before there was a choice stay good. */
     if (hyper->precision != BACKEND_FLOAT32)
         (void)snprintf(precision, sizeof(precision), " precision %s",
@@ -268,11 +306,11 @@ bool inputs_identity(const struct inputs *inputs, const struct hyperparameters *
     (void)snprintf(ret_identity, INPUTS_IDENTITY_SIZE,
                    "training %s validation %s base %s tokenizer %s n_epochs %zu batch_size %zu "
                    "learning_rate %.17g lora_rank %zu lora_alpha %.17g max_len %zu val_split %.17g "
-                   "numerics %d overlong %d data_rules %d seed %" PRIu64 "%s",
+                   "numerics %d overlong %d data_rules %d seed %" PRIu64 "%s%s",
                    inputs->training->sha256,
                    inputs->validation ? inputs->validation->sha256 : "none", base, tokenizer,
                    hyper->n_epochs, hyper->batch_size, hyper->learning_rate, hyper->lora_rank,
                    hyper->lora_alpha, hyper->max_len, hyper->val_split, (int)hyper->numerics,
-                   (int)hyper->overlong, (int)hyper->data_rules, hyper->seed, precision);
+                   (int)hyper->overlong, (int)hyper->data_rules, hyper->seed, precision, start);
     return true;
 }

@@ -34,10 +34,12 @@ MUST_CHECK bool inputs_read(const struct train_job *job, struct inputs *ret_inpu
                             struct dataset_report *ret_validation, struct error *err);
 void inputs_release(struct inputs *inputs); /* zeroed is fine */
 
-/* A text equal for equal jobs alone: digests of the files and the hyper-parameters. digests as in
- * struct train_job. */
-MUST_CHECK bool inputs_identity(const struct inputs *inputs, const struct hyperparameters *hyper,
-                                struct digests *digests, char ret_identity[INPUTS_IDENTITY_SIZE],
-                                struct error *err);
+/* As train_check_files. */
+MUST_CHECK bool inputs_check_files(const struct train_job *job, const struct train_files *files,
+                                   struct dataset_report *ret_report, struct error *err);
+
+/* A text equal for equal jobs alone: digests of the files and the hyper-parameters. */
+MUST_CHECK bool inputs_identity(const struct inputs *inputs, const struct train_job *job,
+                                char ret_identity[INPUTS_IDENTITY_SIZE], struct error *err);
 
 #endif

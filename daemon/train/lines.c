@@ -10,8 +10,11 @@
 void lines_init(struct lines *lines, struct dataset_report *report, bool cr_ends,
                 lines_callback *callback, void *context)
 {
-    *lines = (struct lines){
-        .report = report, .cr_ends = cr_ends, .callback = callback, .context = context};
+    *lines = (struct lines){.report = report,
+                            .cr_ends = cr_ends,
+                            .callback = callback,
+                            .context = context,
+                            .blank_before = report->blank_count};
     buf_init(&lines->pending, LIMIT_LINE_BYTES);
 }
 
@@ -197,9 +200,9 @@ bool lines_finish(struct lines *lines, struct error *err)
 
     if ((lines->pending.size || lines->skipping) && !complete(lines, "", 0, err))
         return false;
-    if (report->line_count == 0)
+    if (lines->number == 0)
         refuse_file(lines, 0, "empty", "the file is empty: it holds no examples");
-    else if (report->blank_count == report->line_count)
+    else if (report->blank_count - lines->blank_before == lines->number)
         refuse_file(lines, 0, "empty", "the file holds no examples: every line is blank");
     return true;
 }

@@ -25,12 +25,13 @@ struct lines {
     struct dataset_report *report;
     lines_callback *callback;
     void *context;
-    size_t number;  /* of the last record begun */
-    bool cr_ends;   /* CR alone ends a record */
-    bool begun;     /* the first record has been looked at */
-    bool skipping;  /* inside a record that is too long */
-    bool not_lines; /* the file is something else: said once, the rest is passed over */
-    bool after_cr;  /* the last byte was a CR that ended a record */
+    size_t number;       /* of the last record begun */
+    size_t blank_before; /* of the report, from files read before */
+    bool cr_ends;        /* CR alone ends a record */
+    bool begun;          /* the first record has been looked at */
+    bool skipping;       /* inside a record that is too long */
+    bool not_lines;      /* the file is something else: said once, the rest is passed over */
+    bool after_cr;       /* the last byte was a CR that ended a record */
 };
 
 void lines_init(struct lines *lines, struct dataset_report *report, bool cr_ends,

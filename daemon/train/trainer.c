@@ -40,6 +40,12 @@ bool train_validate(const struct train_job *job, struct dataset_report *ret_trai
     return ok;
 }
 
+bool train_check_files(const struct train_job *job, const struct train_files *files,
+                       struct dataset_report *ret_report, struct error *err)
+{
+    return inputs_check_files(job, files, ret_report, err);
+}
+
 /* ---- setting up ------------------------------------------------------------------------------ */
 
 struct run {
@@ -160,8 +166,8 @@ static bool set_up(struct run *run, struct error *err)
     const struct hyperparameters *hyper = &loop->job->hyper;
 
     if (!read_inputs(run, err) || !go_on(loop, err) ||
-        !inputs_identity(&run->inputs, hyper, loop->job->digests, run->identity, err) ||
-        !go_on(loop, err) || !find_start(run, err) || !plan_memory(run, err) || !go_on(loop, err) ||
+        !inputs_identity(&run->inputs, loop->job, run->identity, err) || !go_on(loop, err) ||
+        !find_start(run, err) || !plan_memory(run, err) || !go_on(loop, err) ||
         !model_open(loop->backend, loop->job->base_folder, &run->budget.spec, loop->hooks->stop,
                     &loop->model, err) ||
         !packing_new(&run->budget.sizes, &loop->packing, err))

@@ -34,11 +34,19 @@ struct hyperparameters { /* resolved: no "auto" left */
 /* The reference's defaults: 3, 16, 1e-4, 16, 32, 1024, 0.1, W4A8, float32, refuse, strict, 0. */
 struct hyperparameters hyperparameters_default(void);
 
+struct train_files { /* read as one, in this order */
+    const char *const *paths;
+    size_t count; /* LIMIT_JOB_FILES at most */
+};
+
 struct train_job {
-    const char *base_folder;     /* base.safetensors, tokenizer.model */
-    const char *base_name;       /* recorded in the adapter */
-    const char *training_path;   /* JSONL */
-    const char *validation_path; /* NULL: split off the training file */
+    const char *base_folder;                           /* base.safetensors, tokenizer.model */
+    const char *base_name;                             /* recorded in the adapter */
+    const char *training_path;                         /* JSONL */
+    const char *validation_path;                       /* NULL: split off the training file */
+    struct train_files more_training, more_validation; /* whose lines come after theirs */
+    const char
+        *start_adapter_path; /* of the same base and rank: training goes on from it; or NULL */
     const char
         *checkpoint_folder;   /* exists; resume-*.safetensors and epoch-*.safetensors go here */
     const char *adapter_path; /* written at the end */
@@ -134,5 +142,8 @@ struct train_memory {    /* between which a run's total_bytes are, whatever memo
 MUST_CHECK bool train_validate(const struct train_job *job, struct dataset_report *ret_training,
                                struct dataset_report *ret_validation,
                                struct train_memory *ret_memory, struct error *err);
+/* The same of files that are neither: the rules and lengths alone. param: "test_file". */
+MUST_CHECK bool train_check_files(const struct train_job *job, const struct train_files *files,
+                                  struct dataset_report *ret_report, struct error *err);
 
 #endif

@@ -288,13 +288,13 @@ static void the_identity_changes_with_each_thing_that_changes_the_result(void **
     struct error err = {0};
 
     read_inputs(&job, &inputs);
-    assert_true(inputs_identity(&inputs, &job.hyper, NULL, same, &err));
+    assert_true(inputs_identity(&inputs, &job, same, &err));
     assert_true(strlen(same) < INPUTS_IDENTITY_SIZE - 1); /* not cut */
 #define CHANGES(field, value)                                                                      \
     do {                                                                                           \
-        struct hyperparameters hyper = job.hyper;                                                  \
-        hyper.field = (value);                                                                     \
-        assert_true(inputs_identity(&inputs, &hyper, NULL, other, &err));                          \
+        struct train_job changed = job;                                                            \
+        changed.hyper.field = (value);                                                             \
+        assert_true(inputs_identity(&inputs, &changed, other, &err));                              \
         if (strcmp(same, other) == 0)                                                              \
             fail_msg("%s does not show", #field);                                                  \
     } while (0)
@@ -317,9 +317,98 @@ static void the_identity_changes_with_each_thing_that_changes_the_result(void **
     struct train_job with_file = job;
     with_file.validation_path = DATA("one-example.jsonl");
     read_inputs(&with_file, &inputs);
-    assert_true(inputs_identity(&inputs, &job.hyper, NULL, other, &err));
+    assert_true(inputs_identity(&inputs, &with_file, other, &err));
     assert_string_not_equal(same, other);
     inputs_release(&inputs);
+
+    struct train_job with_start = job;
+    with_start.start_adapter_path = DATA("one-example.jsonl"); /* any bytes have a digest */
+    read_inputs(&with_start, &inputs);
+    assert_true(inputs_identity(&inputs, &with_start, other, &err));
+    assert_string_not_equal(same, other);
+    assert_true(strlen(other) < INPUTS_IDENTITY_SIZE - 1);
+    inputs_release(&inputs);
+}
+
+/* ---- several files --------------------------------------------------------------------------- */
+
+static void several_files_are_their_lines_in_order(void **state)
+{
+    (void)state;
+    static const char *const more[] = {DATA("one-example.jsonl"), DATA("crlf.jsonl")};
+    struct train_job job = make_job(MINI, DATA("seventeen.jsonl")), alone = job, other = job;
+    char both[INPUTS_IDENTITY_SIZE], swapped[INPUTS_IDENTITY_SIZE], one[INPUTS_IDENTITY_SIZE];
+    struct inputs inputs, single;
+    struct error err = {0};
+
+    job.hyper.val_split = alone.hyper.val_split = other.hyper.val_split = 0;
+    job.more_training = (struct train_files){more, 2};
+    read_inputs(&job, &inputs);
+    read_inputs(&alone, &single);
+    assert_int_equal(inputs.train_count, 17 + 1 + 2);
+    assert_int_equal(inputs.training->report.line_count, 17 + 1 + 2);
+    assert_int_equal(inputs.training->report.example_count, inputs.train_count);
+    for (size_t i = 0; i < single.train_count; i++) {
+        assert_int_equal(inputs.train[i]->id_count, single.train[i]->id_count);
+        assert_memory_equal(inputs.train[i]->ids, single.train[i]->ids,
+                            single.train[i]->id_count * sizeof(uint32_t));
+    }
+    assert_int_equal(inputs.train[17]->line, 1); /* a line's number is that of its own file */
+    assert_int_equal(inputs.train[19]->line, 2);
+    assert_true(inputs_identity(&inputs, &job, both, &err));
+    assert_true(inputs_identity(&single, &alone, one, &err));
+    inputs_release(&inputs);
+    inputs_release(&single);
+    other.more_training = (struct train_files){(const char *const[]){more[1], more[0]}, 2};
+    read_inputs(&other, &inputs);
+    assert_true(inputs_identity(&inputs, &other, swapped, &err));
+    assert_string_not_equal(both, one);
+    assert_string_not_equal(both, swapped);
+    inputs_release(&inputs);
+}
+
+static void a_finding_in_one_of_several_files_says_in_which(void **state)
+{
+    (void)state;
+    static struct dataset_report training, validation;
+    static const char *const more[] = {DATA("missing-query.jsonl"), DATA("empty.jsonl")};
+    struct train_job job = make_job(MINI, DATA("seventeen.jsonl"));
+    struct train_memory memory;
+    struct error err = {0};
+
+    job.more_training = (struct train_files){more, 1};
+    assert_false(train_validate(&job, &training, &validation, &memory, &err));
+    assert_string_equal(err.param, "training_file");
+    assert_non_null(strstr(err.message, "file 2 of 2, line "));
+    assert_int_equal(training.problems[PROBLEM_STRICT][0].file, 1);
+
+    job.more_training = (struct train_files){&more[1], 1}; /* empty beside one that is not */
+    assert_false(train_validate(&job, &training, &validation, &memory, &err));
+    assert_non_null(strstr(err.message, "file 2 of 2: the file is empty"));
+
+    job.more_training = (struct train_files){0};
+    job.validation_path = DATA("one-example.jsonl");
+    job.more_validation = (struct train_files){more, 1};
+    assert_false(train_validate(&job, &training, &validation, &memory, &err));
+    assert_string_equal(err.param, "validation_file");
+    assert_non_null(strstr(err.message, "file 2 of 2, line "));
+}
+
+static void files_that_are_only_tested_are_read_by_the_same_rules(void **state)
+{
+    (void)state;
+    static struct dataset_report report;
+    static const char *const paths[] = {DATA("seventeen.jsonl"), DATA("missing-query.jsonl")};
+    const struct train_job job = make_job(MINI, DATA("seventeen.jsonl"));
+    struct train_files files = {paths, 1};
+    struct error err = {0};
+
+    assert_true(train_check_files(&job, &files, &report, &err));
+    assert_int_equal(report.example_count, 17);
+    files.count = 2;
+    assert_false(train_check_files(&job, &files, &report, &err));
+    assert_string_equal(err.param, "test_file");
+    assert_non_null(strstr(err.message, "file 2 of 2, line "));
 }
 
 int main(void)
@@ -333,6 +422,9 @@ int main(void)
         cmocka_unit_test(a_split_that_takes_every_target_is_refused),
         cmocka_unit_test(each_hyperparameter_is_checked_by_name),
         cmocka_unit_test(the_identity_changes_with_each_thing_that_changes_the_result),
+        cmocka_unit_test(several_files_are_their_lines_in_order),
+        cmocka_unit_test(a_finding_in_one_of_several_files_says_in_which),
+        cmocka_unit_test(files_that_are_only_tested_are_read_by_the_same_rules),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
