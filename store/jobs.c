@@ -3,6 +3,7 @@
 #include "daemon/base/clock.h"
 #include "store/checkpoints.h"
 #include "store/events_insert.h"
+#include "store/jobs_insert.h"
 #include "store/files.h"
 #include "store/models.h"
 #include "store/sql.h"
@@ -67,7 +68,8 @@ bool job_state_may_become(enum job_state from, enum job_state to)
     " state_reason, created_unix_s, started_unix_s, finished_unix_s, total_steps,"                 \
     " completed_steps, trained_tokens, last_train_loss, fine_tuned_model, error_code,"             \
     " error_param, error_message, error_lines_json, attempt_count, fault_count, owner,"            \
-    " request_sha256, idempotency_key, inputs_json, max_depth, parent_model, result_file"
+    " request_sha256, idempotency_key, inputs_json, max_depth, parent_model, result_file,"         \
+    " priority, position, sweep_id"
 
 void job_record_release(struct job_record *job)
 {
@@ -81,6 +83,13 @@ void job_record_release(struct job_record *job)
     free(job->inputs_json);
     job->hyperparameters_json = job->metadata_json = job->plan_json = NULL;
     job->warnings_json = job->error_lines_json = job->inputs_json = NULL;
+}
+
+void jobs_free(struct job_record *jobs, size_t count)
+{
+    for (size_t i = 0; jobs && i < count; i++)
+        job_record_release(&jobs[i]);
+    free(jobs);
 }
 
 static bool take_texts(sqlite3_stmt *statement, struct job_record *job, struct error *err)
@@ -131,6 +140,9 @@ static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *er
     job->max_depth = sqlite3_column_int64(statement, 33);
     sql_copy_text(statement, 34, job->parent_model, sizeof(job->parent_model));
     sql_copy_text(statement, 35, job->result_file, sizeof(job->result_file));
+    job->place.priority = sqlite3_column_int64(statement, 36);
+    job->place.position = sqlite3_column_int64(statement, 37);
+    sql_copy_text(statement, 38, job->sweep_id, sizeof(job->sweep_id));
     if (!take_texts(statement, job, err)) {
         job_record_release(job);
         return false;
@@ -184,6 +196,8 @@ static void bind_record(struct store *store, sqlite3_stmt *statement, const stru
     sql_bind_int(store, statement, 34, job->max_depth);
     sql_bind_text(store, statement, 35, job->parent_model);
     sql_bind_text(store, statement, 36, job->result_file);
+    sql_bind_int(store, statement, 37, job->place.priority);
+    sql_bind_text(store, statement, 38, job->sweep_id);
 }
 
 /* A model is not deleted while a job goes on from it, and a job not made after it is deleted. */
@@ -202,28 +216,37 @@ static bool check_parent(struct store *store, const struct job_record *job, stru
     return false;
 }
 
-bool jobs_insert(struct store *store, const struct job_record *job, const struct event_draft *event,
-                 struct error *err)
+bool jobs_insert_row(struct store *store, const struct job_record *job,
+                     const struct event_draft *event, struct error *err)
 {
     sqlite3_stmt *statement = NULL;
 
-    if (!sql_begin(store, err))
-        return false;
     if (!check_parent(store, job, err) ||
         !sql_start(store,
                    "INSERT INTO jobs (" COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,"
                    " ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25,"
-                   " ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36)",
+                   " ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37, NULL, ?38)",
                    &statement, err))
-        goto fail;
+        return false;
     bind_record(store, statement, job);
     if (!sql_run(store, statement, err) ||
-        !events_insert(store, job->id, event, event ? 1 : 0, err))
-        goto fail;
+        !sql_start(store, "UPDATE jobs SET position = seq WHERE id = ?1", &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, job->id);
+    return sql_run(store, statement, err) &&
+           events_insert(store, job->id, event, event ? 1 : 0, err);
+}
+
+bool jobs_insert(struct store *store, const struct job_record *job, const struct event_draft *event,
+                 struct error *err)
+{
+    if (!sql_begin(store, err))
+        return false;
+    if (!jobs_insert_row(store, job, event, err)) {
+        sql_rollback(store);
+        return false;
+    }
     return sql_commit(store, err);
-fail:
-    sql_rollback(store);
-    return false;
 }
 
 bool jobs_get(struct store *store, const char *id, struct job_record *ret_job, struct error *err)
@@ -336,24 +359,63 @@ bool jobs_list(struct store *store, const struct jobs_filter *filter, const stru
     return true;
 }
 
-bool jobs_list_state(struct store *store, enum job_state state, size_t limit,
+static bool read_all(struct store *store, sqlite3_stmt *statement, size_t limit,
                      struct job_record **ret_jobs, size_t *ret_count, struct error *err)
 {
-    sqlite3_stmt *statement = NULL;
     struct sql_rows rows;
 
-    if (!sql_start(store,
-                   "SELECT " COLUMNS " FROM jobs WHERE state = ?1 ORDER BY priority DESC, seq"
-                   " LIMIT ?2",
-                   &statement, err))
-        return false;
-    sql_bind_text(store, statement, 1, job_state_name(state));
-    sql_bind_int(store, statement, 2, (int64_t)limit);
     if (!sql_read_rows(store, statement, &kind, limit, &rows, err))
         return false;
     *ret_jobs = rows.records;
     *ret_count = rows.count;
     return true;
+}
+
+bool jobs_list_state(struct store *store, enum job_state state, const struct job_place *after,
+                     size_t limit, struct job_record **ret_jobs, size_t *ret_count,
+                     struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    if (!sql_start(store,
+                   "SELECT " COLUMNS " FROM jobs WHERE state = ?1 AND priority <= ?2"
+                   " AND (priority < ?2 OR position > ?3)"
+                   " ORDER BY priority DESC, position LIMIT ?4",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, job_state_name(state));
+    sql_bind_int(store, statement, 2, after->priority);
+    sql_bind_int(store, statement, 3, after->position);
+    sql_bind_int(store, statement, 4, (int64_t)limit);
+    return read_all(store, statement, limit, ret_jobs, ret_count, err);
+}
+
+bool jobs_list_waiting(struct store *store, size_t limit, struct job_record **ret_jobs,
+                       size_t *ret_count, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    if (!sql_start(store,
+                   "SELECT " COLUMNS " FROM jobs WHERE state IN ('validating_files', 'queued')"
+                   " ORDER BY priority DESC, position LIMIT ?1",
+                   &statement, err))
+        return false;
+    sql_bind_int(store, statement, 1, (int64_t)limit);
+    return read_all(store, statement, limit, ret_jobs, ret_count, err);
+}
+
+bool jobs_list_sweep(struct store *store, const char *sweep_id, struct job_record **ret_jobs,
+                     size_t *ret_count, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    if (!sql_start(store,
+                   "SELECT " COLUMNS " FROM jobs WHERE sweep_id = ?1 AND sweep_id != ''"
+                   " ORDER BY seq",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, sweep_id);
+    return read_all(store, statement, SIZE_MAX, ret_jobs, ret_count, err);
 }
 
 /* ---- changes ------------------------------------------------------------------------------------ */

@@ -34,6 +34,13 @@ MUST_CHECK bool job_state_from_name(const char *name, enum job_state *ret_state)
 bool job_state_is_final(enum job_state state);
 bool job_state_may_become(enum job_state from, enum job_state to); /* the transition table */
 
+/* Where a job stands among those that wait: the highest priority first, then the lowest position. The
+ * position is given at the create, and unique. */
+struct job_place {
+    int64_t priority, position;
+};
+#define JOB_PLACE_FIRST ((struct job_place){.priority = INT64_MAX}) /* before every job */
+
 struct job_record {
     char id[STORE_ID_SIZE]; /* ftjob-... */
     enum job_state state;
@@ -66,8 +73,11 @@ struct job_record {
     int64_t max_depth;                  /* asked for; 0: that of the base */
     char parent_model[STORE_NAME_SIZE]; /* the model it goes on from, "" none */
     char result_file[STORE_ID_SIZE];    /* its steps as CSV, "" none */
+    char sweep_id[STORE_ID_SIZE];       /* made together with others, "" alone */
+    struct job_place place;             /* its position is not looked at by an insert */
 };
-void job_record_release(struct job_record *job); /* frees the JSON texts; NULL is fine */
+void job_record_release(struct job_record *job);       /* frees the JSON texts; NULL is fine */
+void jobs_free(struct job_record *jobs, size_t count); /* an array of them; NULL is fine */
 
 /* Inserts in state validating_files with its first event; ids are the caller's. ERR_NOT_FOUND with
  * param "model" when its parent_model is gone. */
@@ -91,8 +101,15 @@ struct jobs_filter {
 MUST_CHECK bool jobs_list(struct store *store, const struct jobs_filter *filter,
                           const struct store_page *page, struct job_record **ret_jobs,
                           size_t *ret_count, bool *ret_has_more, struct error *err);
-/* In the order they are to be served (oldest first), of one state; at most limit. */
-MUST_CHECK bool jobs_list_state(struct store *store, enum job_state state, size_t limit,
+/* In the order they are to be served, of one state, behind `after`; at most limit. */
+MUST_CHECK bool jobs_list_state(struct store *store, enum job_state state,
+                                const struct job_place *after, size_t limit,
+                                struct job_record **ret_jobs, size_t *ret_count, struct error *err);
+/* The first of all that wait: to be validated, or for a device. */
+MUST_CHECK bool jobs_list_waiting(struct store *store, size_t limit, struct job_record **ret_jobs,
+                                  size_t *ret_count, struct error *err);
+/* Of one sweep, in the order of its create; one that is not there has none. */
+MUST_CHECK bool jobs_list_sweep(struct store *store, const char *sweep_id,
                                 struct job_record **ret_jobs, size_t *ret_count, struct error *err);
 
 /* What changes with a transition; NULL members stay as they are. */

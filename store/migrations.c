@@ -108,6 +108,11 @@ static const char version_2[] =
     "ALTER TABLE jobs ADD COLUMN parent_model TEXT NOT NULL DEFAULT '';" /* goes on from it */
     "ALTER TABLE jobs ADD COLUMN result_file TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE jobs ADD COLUMN sweep_id TEXT NOT NULL DEFAULT '';"
+    "UPDATE jobs SET position = seq;" /* as each new one */
+    "DROP INDEX jobs_by_state;"
+    "CREATE INDEX jobs_by_state ON jobs (state, priority DESC, position);"
+    "CREATE INDEX jobs_in_line ON jobs (priority DESC, position)"
+    "  WHERE state IN ('validating_files', 'queued');"
     "CREATE INDEX jobs_by_sweep ON jobs (sweep_id) WHERE sweep_id != '';"
     "CREATE INDEX jobs_by_request ON jobs (request_sha256, created_unix_s);"
     "CREATE INDEX jobs_by_owner ON jobs (owner, state);"

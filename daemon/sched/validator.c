@@ -185,19 +185,18 @@ static bool judge(struct validator *validator, const struct job_record *job)
 /* One job; false when there is none to do now. */
 static bool work(struct validator *validator)
 {
+    const struct job_place first = JOB_PLACE_FIRST;
     struct job_record *jobs = NULL;
     struct error err = {0};
     size_t count = 0;
     bool done;
 
-    if (!jobs_list_state(validator->store, JOB_VALIDATING_FILES, 1, &jobs, &count, &err)) {
+    if (!jobs_list_state(validator->store, JOB_VALIDATING_FILES, &first, 1, &jobs, &count, &err)) {
         log_write(LOG_LEVEL_ERROR, "look for jobs to validate: %s", err.message);
         return false;
     }
     done = count == 1 && judge(validator, &jobs[0]);
-    for (size_t i = 0; i < count; i++)
-        job_record_release(&jobs[i]);
-    free(jobs);
+    jobs_free(jobs, count);
     return done;
 }
 

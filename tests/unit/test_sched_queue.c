@@ -1,6 +1,7 @@
 /* Proves: which device gets which job, why others wait, what a failing device does to its job, and
  * that an end that comes after a cancel changes nothing. No thread runs here: see machine.h. */
 #include "daemon/sched/recorder.h"
+#include "daemon/sched/waiting.h"
 #include "store/models.h"
 #include "tests/support/machine.h"
 
@@ -90,6 +91,21 @@ static void a_named_device_is_waited_for(void **state)
                      0); /* a turn is no news */
     machine_set_service(machine, GPU1, NULL);
     assert_string_equal(machine_take(machine, GPU1), "a");
+}
+
+static void many_that_wait_for_another_device_block_nobody(void **state)
+{
+    struct machine *machine = *state;
+    char id[STORE_ID_SIZE];
+
+    machine_set_service(machine, GPU1, "it is too hot");
+    for (size_t i = 0; i < WAITING_LOOKED_AT + 4; i++) {
+        (void)snprintf(id, sizeof(id), "hot-%zu", i);
+        machine_add_job(machine, id, "cuda:1", NULL);
+    }
+    machine_add_job(machine, "last", "cpu", NULL);
+    assert_string_equal(machine_take(machine, GPU0), "");
+    assert_string_equal(machine_take(machine, CPU), "last");
 }
 
 static void a_full_disk_keeps_a_job_waiting_with_its_reason(void **state)
@@ -224,6 +240,7 @@ int main(void)
         TEST(auto_waits_for_a_busy_gpu_and_says_so),
         TEST(the_processor_steps_in_with_a_warning_when_no_gpu_is_healthy),
         TEST(a_named_device_is_waited_for),
+        TEST(many_that_wait_for_another_device_block_nobody),
         TEST(a_full_disk_keeps_a_job_waiting_with_its_reason),
         TEST(a_device_that_fails_gives_its_job_back_and_leaves_service),
         TEST(an_end_after_a_cancel_changes_nothing),

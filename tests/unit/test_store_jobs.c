@@ -427,7 +427,8 @@ static void lists_filter_turn_round_and_refuse_an_unknown_cursor(void **state)
         jobs_list(fixture->store, &(struct jobs_filter){0}, &page, &jobs, &count, &more, &err));
     assert_int_equal(err.code, ERR_INVALID);
     assert_string_equal(err.param, "after");
-    CHECK(jobs_list_state(fixture->store, JOB_VALIDATING_FILES, 2, &jobs, &count, &fault));
+    CHECK(jobs_list_state(fixture->store, JOB_VALIDATING_FILES, &JOB_PLACE_FIRST, 2, &jobs, &count,
+                          &fault));
     assert_int_equal(count, 2);
     assert_string_equal(jobs[0].id, "ftjob-a"); /* in order of arrival, whatever the clock said */
     for (size_t i = 0; i < count; i++)

@@ -1,0 +1,115 @@
+#include "daemon/sched/waiting.h"
+
+#include "daemon/base/log.h"
+#include "daemon/sched/changes.h"
+#include "daemon/sched/events.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A reason of a new kind (its text up to the colon) that the job does not get over by itself. */
+static bool is_news(const char *before, const char *reason)
+{
+    const size_t kind = strcspn(reason, ":");
+
+    return reason[0] != '\0' && strncmp(reason, "waits for a device", kind) != 0 &&
+           strncmp(before, reason, kind) != 0;
+}
+
+/* Puts a changed reason into the job's record, and into its events and the log if it is news. */
+static bool keep_reason(struct queue *queue, const struct job_record *job, const char *reason,
+                        struct error *err)
+{
+    struct job_change change = JOB_CHANGE_NONE;
+    struct notes notes;
+    bool ok;
+
+    notes_init(&notes);
+    change.state_reason = reason;
+    if (is_news(job->state_reason, reason)) {
+        const char *verb = strncmp(reason, "waits ", 6) == 0 ? "" : "waits: ";
+
+        log_write_for(LOG_LEVEL_WARN, "job", job->id, "%s%s", verb, reason);
+        notes_add(&notes, EVENT_WARN, "message", NULL, "The job %s%s", verb, reason);
+    }
+    ok = jobs_update(queue->store, job->id, &change, notes.drafts, notes.count, err);
+    if (ok && notes.count > 0)
+        events_feed_publish(queue->options->feed, job->id);
+    notes_release(&notes);
+    return ok;
+}
+
+static bool review_job(struct queue *queue, const struct placement_view *view,
+                       const struct job_record *job, struct error *err)
+{
+    struct job_change none = JOB_CHANGE_NONE;
+    struct error fault = {0};
+    char reason[sizeof(job->state_reason)];
+
+    if (!placement_is_possible(view, job, &fault))
+        return changes_fail(queue, job->id, JOB_QUEUED, &none, &fault, err);
+    placement_explain(view, job, reason, sizeof(reason));
+    return strcmp(reason, job->state_reason) == 0 || keep_reason(queue, job, reason, err);
+}
+
+/* Waiting jobs say why, and those that can never run end: looked at again whenever something
+ * changed. */
+void waiting_review(struct queue *queue)
+{
+    const struct job_place first = JOB_PLACE_FIRST;
+    struct placement_view view;
+    struct job_record *jobs = NULL;
+    struct error err = {0};
+    size_t count = 0;
+    bool ok =
+        jobs_list_state(queue->store, JOB_QUEUED, &first, WAITING_LOOKED_AT, &jobs, &count, &err);
+
+    if (ok && count > 0)
+        placement_look(queue, &view);
+    for (size_t i = 0; ok && i < count; i++)
+        ok = review_job(queue, &view, &jobs[i], &err);
+    if (!ok && strcmp(queue->last_trouble, err.message) != 0) /* said once, not at every look */
+        log_write(LOG_LEVEL_WARN, "look at the queue: %s", err.message);
+    (void)snprintf(queue->last_trouble, sizeof(queue->last_trouble), "%s", ok ? "" : err.message);
+    jobs_free(jobs, count);
+}
+
+/* ---- who is next -------------------------------------------------------------------------------------- */
+
+/* One page of the line; what was chosen is moved out of it. */
+static void choose_from(struct job_record *jobs, size_t count, size_t device,
+                        struct waiting_choice *choice)
+{
+    for (size_t i = 0; i < count && !choice->found; i++) {
+        if (!placement_takes(&choice->view, &jobs[i], device, &choice->grant))
+            continue;
+        choice->job = jobs[i];
+        jobs[i] = (struct job_record){0}; /* its texts are the choice's now */
+        choice->found = true;
+    }
+    choice->looked_at += count;
+}
+
+bool waiting_choose(struct queue *queue, size_t device, struct waiting_choice *ret_choice,
+                    struct error *err)
+{
+    struct job_place last = JOB_PLACE_FIRST;
+    struct job_record *jobs = NULL;
+    size_t count = 0;
+
+    ret_choice->found = false;
+    ret_choice->looked_at = 0;
+    do {
+        if (!jobs_list_state(queue->store, JOB_QUEUED, &last, WAITING_LOOKED_AT, &jobs, &count,
+                             err))
+            return false;
+        if (count > 0) {
+            last = jobs[count - 1].place;
+            if (ret_choice->looked_at == 0)
+                placement_look(queue, &ret_choice->view);
+            choose_from(jobs, count, device, ret_choice);
+        }
+        jobs_free(jobs, count);
+    } while (count == WAITING_LOOKED_AT && !ret_choice->found);
+    return true;
+}
