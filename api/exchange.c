@@ -2,6 +2,7 @@
 
 #include "api/connections.h"
 #include "api/form.h"
+#include "api/keyring.h"
 #include "api/links.h"
 #include "api/router.h"
 #include "api/stores.h"
@@ -16,6 +17,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define FORM_OVERHEAD_BYTES ((size_t)64 << 10) /* boundaries, part headers and text parts */
 #define REFUSAL_BYTES ((size_t)64 << 10)       /* an error answer written past the library */
@@ -80,6 +82,18 @@ static void close_intake(struct request *request)
     request->upload = NULL;
 }
 
+/* Who has connected to the Unix socket: our own user or root. */
+static bool peer_is_owner(const struct request *request)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct ucred peer;
+    socklen_t size = sizeof(peer);
+
+    return info && getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+           (peer.uid == geteuid() || peer.uid == 0);
+}
+
 /* Everything that the header decides. False: request->response is the refusal. */
 static bool admit(const struct listener *listener, struct request *request)
 {
@@ -93,10 +107,13 @@ static bool admit(const struct listener *listener, struct request *request)
     if (!guard_check_host(&exchange->guard, request, listener->is_socket))
         return false;
     matched = router_match(request);
-    if ((!matched || request->route->access == ROUTE_KEY) &&
-        !guard_check_key(&exchange->guard, request))
-        return false;
-    if (!matched)
+    if (!matched ||
+        (request->route->access != ROUTE_OPEN && request->route->access != ROUTE_LINK)) {
+        request->peer_is_owner = listener->is_socket && peer_is_owner(request);
+        if (!guard_check_key(&exchange->guard, request, listener->is_socket))
+            return false;
+    }
+    if (!matched || !guard_check_scope(request))
         return false;
     if (request->route->access == ROUTE_LINK) {
         if (!links_check(request->services->links, request, &request->link_bytes))
@@ -119,8 +136,11 @@ static enum MHD_Result queue_answer(struct request *request)
 
     if (!built)
         return MHD_NO; /* without memory there is nothing to say it with */
-    if (stream)
+    if (stream) {
         stream_start(stream, request->connection);
+        if (!keyring_holds(request->services->keyring, request->owner))
+            streams_end_owner(request->services->streams, request->owner); /* revoked meanwhile */
+    }
     result = MHD_queue_response(request->connection, request->response.status, built);
     MHD_destroy_response(built);
     return result;

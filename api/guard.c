@@ -1,5 +1,7 @@
 #include "api/guard.h"
 
+#include "api/keyring.h"
+#include "api/links.h"
 #include "api/request.h"
 #include "api/router.h"
 #include "api/text.h"
@@ -111,21 +113,99 @@ bool guard_check_host(const struct guard *guard, struct request *request, bool i
     return true;
 }
 
-bool guard_check_key(const struct guard *guard, struct request *request)
-{
-    const char *given = request->authorization;
-    bool known = false;
+/* ---- keys ---- */
 
-    if (!guard->api_key || !guard->api_key[0])
+/* The token of "Bearer TOKEN", or NULL. */
+static const char *read_token(const char *authorization)
+{
+    if (!authorization || strncasecmp(authorization, "Bearer ", 7) != 0)
+        return NULL;
+    return authorization + 7 + strspn(authorization + 7, " ");
+}
+
+static void admit_caller(struct request *request, const struct caller *caller)
+{
+    /* Without memory it owns nothing and may do nothing. */
+    const char *owner = arena_copy(&request->arena, caller->owner, strlen(caller->owner));
+
+    request->owner = owner ? owner : "key-unknown";
+    request->scope = owner ? caller->scope : KEY_READ;
+    request->jobs_max = caller->jobs_max;
+    request->bytes_max = caller->bytes_max;
+}
+
+static void refuse_key(const struct guard *guard, struct request *request, bool is_socket)
+{
+    const char *message = request->authorization
+                              ? "the API key is none that this server knows, or it was revoked"
+                              : "this server needs an API key: Authorization: Bearer KEY";
+    struct buf url;
+
+    if (!request->authorization && is_socket)
+        message = "on this socket the daemon's own user and root need no API key, others do: "
+                  "Authorization: Bearer KEY";
+    else if (is_socket && request->peer_is_owner)
+        message = "the API key is none that this server knows, or it was revoked; on this socket "
+                  "you need none";
+    buf_init(&url, LINKS_URL_BYTES);
+    links_write_origin(guard->links, request, &url);
+    buf_append_text(&url, GUARD_HELP_PATH);
+    response_refuse_key(&request->response, url.failed ? NULL : url.data, message);
+    buf_release(&url);
+}
+
+bool guard_check_key(const struct guard *guard, struct request *request, bool is_socket)
+{
+    const char *token = read_token(request->authorization);
+    struct caller caller = CALLER_OPERATOR;
+    bool is_open = keyring_is_open(guard->keyring);
+    bool is_trusted = is_socket ? request->peer_is_owner : is_open;
+
+    /* While there are keys, one that is given decides: a wrong one is never better than a right one. */
+    if ((is_trusted && (is_open || !request->authorization)) ||
+        (token && keyring_find(guard->keyring, token, &caller))) {
+        admit_caller(request, &caller);
         return true;
-    if (given && strncasecmp(given, "Bearer ", 7) == 0)
-        known = text_equal_secret(given + 7 + strspn(given + 7, " "), guard->api_key);
-    if (known)
-        return true;
-    response_refuse(&request->response, 401, "invalid_api_key", NULL,
-                    given ? "the API key is not the one this server was given"
-                          : "this server needs an API key: Authorization: Bearer KEY");
+    }
+    refuse_key(guard, request, is_socket);
     return false;
+}
+
+bool guard_check_scope(struct request *request)
+{
+    enum key_scope needed = KEY_READ;
+
+    assert(request->route);
+    switch (request->route->access) {
+    case ROUTE_OPEN:
+    case ROUTE_LINK:
+        return true;
+    case ROUTE_READ:
+        break;
+    case ROUTE_SUBMIT:
+        needed = KEY_SUBMIT;
+        break;
+    case ROUTE_ADMIN:
+        needed = KEY_ADMIN;
+        break;
+    }
+    if (request->scope >= needed)
+        return true;
+    response_refuse(&request->response, 403, "missing_scope", NULL,
+                    "this call needs a key of scope '%s', this one's scope is '%s'",
+                    key_scope_name(needed), key_scope_name(request->scope));
+    return false;
+}
+
+bool guard_may_change(const struct request *request, const char *owner, const char *kind,
+                      const char *id, struct error *err)
+{
+    if (request->scope == KEY_ADMIN || strcmp(request->owner, owner) == 0)
+        return true;
+    return error_set_word(err, ERR_INVALID, "not_owner", "",
+                          "%s '%.64s' was made with another key: that one or one of scope "
+                          "'admin' is needed",
+                          kind, id);
 }
 
 bool guard_check_type(struct request *request)

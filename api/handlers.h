@@ -17,6 +17,12 @@ struct request;
 MUST_CHECK bool health_handle_get(struct request *request, struct error *err);
 MUST_CHECK bool devices_handle_list(struct request *request, struct error *err);
 
+MUST_CHECK bool keys_handle_create(struct request *request, struct error *err);
+MUST_CHECK bool keys_handle_list(struct request *request, struct error *err);
+MUST_CHECK bool keys_handle_get(struct request *request, struct error *err);
+MUST_CHECK bool keys_handle_revoke(struct request *request, struct error *err);
+MUST_CHECK bool keys_handle_help(struct request *request, struct error *err);
+
 MUST_CHECK bool files_handle_create(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_complete(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_put(struct request *request, struct error *err);

@@ -1,5 +1,6 @@
 #include "api/housekeeping.h"
 
+#include "api/keyring.h"
 #include "api/request.h"
 #include "api/stores.h"
 #include "daemon/base/log.h"
@@ -23,6 +24,8 @@ static void work(struct pool_task *task)
     if (!stores_take(services->stores, &store, &err) ||
         !datasets_sweep(services->state_folder, store, &err))
         log_write(LOG_LEVEL_WARN, "put away what is over: %s", err.message);
+    if (store && !keyring_save_uses(services->keyring, store, &err))
+        log_write(LOG_LEVEL_WARN, "keep when keys were used: %s", err.message);
     stores_give(services->stores, store);
     atomic_store_explicit(&housekeeping->busy, false, memory_order_release);
 }

@@ -59,8 +59,8 @@ static void write_path(const struct link *link, struct buf *path)
     }
 }
 
-/* Where the client reached us; over a Unix socket that may be no address at all. */
-static void write_origin(const struct links *links, const struct request *request, struct buf *url)
+/* Over a Unix socket the Host may be no address at all. */
+void links_write_origin(const struct links *links, const struct request *request, struct buf *url)
 {
     static const char plain[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]";
@@ -90,7 +90,7 @@ bool links_make(const struct links *links, const struct request *request, const 
     buf_init(&path, LINKS_URL_BYTES);
     buf_init(&url, LINKS_URL_BYTES - 1);
     write_path(link, &path);
-    write_origin(links, request, &url);
+    links_write_origin(links, request, &url);
     if (!path.failed) {
         sign(links, link, path.data, signature);
         buf_append(&url, path.data, path.size);

@@ -20,6 +20,7 @@
 #define LINKS_URL_BYTES 2048
 #define LINKS_DOWNLOAD_S 600 /* for a client to begin; a transfer that runs is not cut */
 
+struct buf;
 struct request;
 struct store;
 
@@ -40,6 +41,8 @@ struct link {
 MUST_CHECK bool links_open(struct links *links, struct store *store, const char *public_url,
                            struct error *err);
 
+/* Where the client reached us: "https://host:port" from public_url or the request's checked Host. */
+void links_write_origin(const struct links *links, const struct request *request, struct buf *url);
 /* The link for whoever made this request: absolute, from public_url or the request's checked Host. */
 MUST_CHECK bool links_make(const struct links *links, const struct request *request,
                            const struct link *link, char ret_url[LINKS_URL_BYTES],

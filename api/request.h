@@ -17,6 +17,7 @@
 #include "api/response.h"
 #include "daemon/base/arena.h"
 #include "daemon/base/buf.h"
+#include "store/keys.h"
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -28,6 +29,7 @@ struct connection_entry;
 struct events_feed;
 struct form;
 struct json;
+struct keyring;
 struct links;
 struct route;
 struct scheduler;
@@ -44,6 +46,7 @@ struct services {
     struct stores *stores;
     struct streams *streams;
     const struct links *links;
+    struct keyring *keyring;
     const atomic_bool *stopping; /* set: answers that take long end early */
     const char *state_folder;
     atomic_int *upload_helpers; /* threads that parse large uploads */
@@ -72,7 +75,8 @@ struct request {
     bool malformed;
     struct query_field *query;
     const char *host, *origin, *authorization, *content_type, *accept, *last_event_id; /* or NULL */
-    const char *range, *if_range;
+    const char *range, *if_range, *idempotency_key;
+    bool asked_before; /* the official client's count of retries is above 0 */
     bool expects_continue, is_chunked;
     uint64_t announced_bytes; /* 0: none */
 
@@ -90,8 +94,11 @@ struct request {
     struct buf body;
     struct form *form;     /* an upload on its way, or NULL */
     struct upload *upload; /* the same without a form: a PUT's bytes */
+    bool peer_is_owner;    /* on a Unix socket: the daemon's own user, or root */
     const char *owner;     /* whose key asked; "" the operator */
-    int64_t bytes_max;     /* what that one may store; 0: no limit */
+    enum key_scope scope;  /* what that one may do, */
+    int64_t jobs_max;      /* how many unfinished jobs it may have; 0: no limit */
+    int64_t bytes_max;     /* what it may store; 0: no limit */
     struct store *store;   /* while the handler runs */
     struct json *lines;    /* bad lines of a refused upload; owned */
     struct response response;

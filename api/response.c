@@ -45,6 +45,8 @@ static const struct {
     unsigned status;
 } words[] = {
     {"quota_exceeded", 402}, /* as the hosted platform answers */
+    {"idempotency_key_reused", 422}, {"missing_scope", 403}, {"not_owner", 403},
+    {"queue_limit_reached", 429},
 };
 
 static unsigned status_of(const struct error *err)
@@ -99,6 +101,20 @@ bool response_set_json(struct response *response, unsigned status, struct json *
     response->status = status;
     response->content_type = TYPE_JSON;
     response->bytes = buf_take(&text, &response->size_bytes);
+    return true;
+}
+
+bool response_set_text(struct response *response, const char *content_type, struct buf *text,
+                       struct error *err)
+{
+    if (text->failed) {
+        buf_release(text);
+        return error_set(err, ERR_NO_MEMORY, "no memory for the answer");
+    }
+    response_release(response);
+    response->status = 200;
+    response->content_type = content_type;
+    response->bytes = buf_take(text, &response->size_bytes);
     return true;
 }
 
@@ -220,8 +236,9 @@ static const char *error_type(unsigned status)
     return status == 429 ? "rate_limit_error" : "invalid_request_error";
 }
 
+/* lines and url may be NULL. */
 static void set_error_object(struct response *response, unsigned status, const char *code,
-                             const struct error *what, const struct json *lines)
+                             const struct error *what, const struct json *lines, const char *url)
 {
     static const char short_of_memory[] =
         "{\"error\":{\"message\":\"no memory for the answer\",\"type\":\"server_error\","
@@ -234,6 +251,8 @@ static void set_error_object(struct response *response, unsigned status, const c
     json_add_string(object, "code", code);
     if (lines)
         json_add(object, "lines", json_copy(lines));
+    if (url)
+        json_add_string(object, "url", url);
     json_add(root, "error", object);
     if (response_set_json(response, status, root, NULL))
         return;
@@ -253,7 +272,7 @@ void response_set_error(struct response *response, const struct error *err,
         code = "model_not_found";
     if (err->word[0])
         code = err->word;
-    set_error_object(response, status_of(err), code, err, lines);
+    set_error_object(response, status_of(err), code, err, lines, NULL);
 }
 
 void response_refuse(struct response *response, unsigned status, const char *code,
@@ -267,7 +286,15 @@ void response_refuse(struct response *response, unsigned status, const char *cod
     va_end(arguments);
     if (param)
         (void)snprintf(what.param, sizeof(what.param), "%s", param); /* cut is fine */
-    set_error_object(response, status, code, &what, NULL);
+    set_error_object(response, status, code, &what, NULL, NULL);
+}
+
+void response_refuse_key(struct response *response, const char *url, const char *message)
+{
+    struct error what = {0};
+
+    (void)snprintf(what.message, sizeof(what.message), "%s", message); /* cut is fine */
+    set_error_object(response, 401, "invalid_api_key", &what, NULL, url);
 }
 
 /* ---- to the library ---- */
@@ -345,7 +372,10 @@ static void each_header(const struct response *response, const char *request_id,
         add(context, "WWW-Authenticate", "Bearer realm=\"needled\"");
     if (response->status == 503)
         add(context, "Retry-After", "1");
-    if (response->status == 409 || response->status == 507)
+    if (response->replayed)
+        add(context, "Idempotent-Replayed", "true");
+    if (response->status == 409 || response->status == 422 || response->status == 429 ||
+        response->status == 507)
         add(context, "x-should-retry", "false"); /* the official client would ask three times */
 }
 

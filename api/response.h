@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct buf;
 struct json;
 struct stream;
 struct MHD_Response;
@@ -34,6 +35,7 @@ struct response {
     struct stream *stream;                             /* owned; NULL: headers alone (HEAD) */
     char allow[64];                                    /* methods of a 405 */
     char *location;                                    /* of a redirect; owned, or NULL */
+    bool replayed;                                     /* an earlier request was answered with it */
     char etag[80];                                     /* of a file, with its quotes; "" none */
 };
 
@@ -43,6 +45,9 @@ void response_release(struct response *response); /* NULL is fine */
 /* The tree is taken over, also on failure. */
 MUST_CHECK bool response_set_json(struct response *response, unsigned status, struct json *json,
                                   struct error *err);
+/* The text is taken out of the buffer, also on failure. */
+MUST_CHECK bool response_set_text(struct response *response, const char *content_type,
+                                  struct buf *text, struct error *err);
 MUST_CHECK bool response_set_file(struct response *response, const char *path,
                                   const char *content_type, const char *attachment,
                                   struct error *err);
@@ -64,6 +69,8 @@ void response_set_error(struct response *response, const struct error *err,
 /* A refusal that no error code stands for: 401, 403, 405, 415. param may be NULL. */
 void response_refuse(struct response *response, unsigned status, const char *code,
                      const char *param, const char *format, ...) PRINTF_LIKE(5, 6);
+/* 401: url is the page that tells how to come by a key. */
+void response_refuse_key(struct response *response, const char *url, const char *message);
 unsigned response_status_of(enum error_code code);
 
 /* Moves the content out; the caller destroys the result. */

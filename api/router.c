@@ -1,5 +1,6 @@
 #include "api/router.h"
 
+#include "api/guard.h"
 #include "api/handlers.h"
 #include "api/request.h"
 #include "daemon/base/limits.h"
@@ -16,29 +17,34 @@
 
 static const struct route routes[] = {
     {"GET", "/healthz", health_handle_get, DROP, ROUTE_OPEN},
-    {"GET", "/v1/devices", devices_handle_list, DROP, ROUTE_KEY},
-    {"POST", "/v1/files", files_handle_create, UPLOAD, ROUTE_KEY},
-    {"GET", "/v1/files", files_handle_list, DROP, ROUTE_KEY},
-    {"GET", "/v1/files/{}", files_handle_get, DROP, ROUTE_KEY},
-    {"DELETE", "/v1/files/{}", files_handle_delete, DROP, ROUTE_KEY},
-    {"GET", "/v1/files/{}/content", files_handle_content, DROP, ROUTE_KEY},
+    {"GET", GUARD_HELP_PATH, keys_handle_help, DROP, ROUTE_OPEN},
+    {"POST", "/v1/keys", keys_handle_create, JSON, ROUTE_ADMIN},
+    {"GET", "/v1/keys", keys_handle_list, DROP, ROUTE_ADMIN},
+    {"GET", "/v1/keys/{}", keys_handle_get, DROP, ROUTE_ADMIN},
+    {"DELETE", "/v1/keys/{}", keys_handle_revoke, DROP, ROUTE_ADMIN},
+    {"GET", "/v1/devices", devices_handle_list, DROP, ROUTE_READ},
+    {"POST", "/v1/files", files_handle_create, UPLOAD, ROUTE_SUBMIT},
+    {"GET", "/v1/files", files_handle_list, DROP, ROUTE_READ},
+    {"GET", "/v1/files/{}", files_handle_get, DROP, ROUTE_READ},
+    {"DELETE", "/v1/files/{}", files_handle_delete, DROP, ROUTE_SUBMIT},
+    {"GET", "/v1/files/{}/content", files_handle_content, DROP, ROUTE_READ},
     {"GET", "/v1/files/{}/bytes", files_handle_bytes, DROP, ROUTE_LINK},
-    {"GET", "/v1/files/{}/report", files_handle_report, DROP, ROUTE_KEY},
-    {"GET", "/v1/files/{}/examples/{}", files_handle_example, DROP, ROUTE_KEY},
-    {"POST", "/v1/files/{}/complete", files_handle_complete, DROP, ROUTE_KEY},
+    {"GET", "/v1/files/{}/report", files_handle_report, DROP, ROUTE_READ},
+    {"GET", "/v1/files/{}/examples/{}", files_handle_example, DROP, ROUTE_READ},
+    {"POST", "/v1/files/{}/complete", files_handle_complete, DROP, ROUTE_SUBMIT},
     {"PUT", "/v1/uploads/{}", files_handle_put, RAW, ROUTE_LINK},
-    {"POST", "/v1/fine_tuning/estimate", estimates_handle_create, JSON, ROUTE_KEY},
-    {"POST", "/v1/fine_tuning/jobs", jobs_handle_create, JSON, ROUTE_KEY},
-    {"GET", "/v1/fine_tuning/jobs", jobs_handle_list, DROP, ROUTE_KEY},
-    {"GET", JOB, jobs_handle_get, DROP, ROUTE_KEY},
-    {"POST", JOB "/cancel", jobs_handle_cancel, DROP, ROUTE_KEY},
-    {"GET", JOB "/events", events_handle_list, DROP, ROUTE_KEY},
-    {"GET", "/v1/events", events_handle_list_all, DROP, false},
-    {"GET", JOB "/checkpoints", checkpoints_handle_list, DROP, ROUTE_KEY},
-    {"GET", "/v1/models", models_handle_list, DROP, ROUTE_KEY},
-    {"GET", "/v1/models/{}", models_handle_get, DROP, ROUTE_KEY},
-    {"DELETE", "/v1/models/{}", models_handle_delete, DROP, ROUTE_KEY},
-    {"GET", "/v1/models/{}/adapter.safetensors", models_handle_adapter, DROP, ROUTE_KEY},
+    {"POST", "/v1/fine_tuning/estimate", estimates_handle_create, JSON, ROUTE_READ},
+    {"POST", "/v1/fine_tuning/jobs", jobs_handle_create, JSON, ROUTE_SUBMIT},
+    {"GET", "/v1/fine_tuning/jobs", jobs_handle_list, DROP, ROUTE_READ},
+    {"GET", JOB, jobs_handle_get, DROP, ROUTE_READ},
+    {"POST", JOB "/cancel", jobs_handle_cancel, DROP, ROUTE_SUBMIT},
+    {"GET", JOB "/events", events_handle_list, DROP, ROUTE_READ},
+    {"GET", "/v1/events", events_handle_list_all, DROP, ROUTE_READ},
+    {"GET", JOB "/checkpoints", checkpoints_handle_list, DROP, ROUTE_READ},
+    {"GET", "/v1/models", models_handle_list, DROP, ROUTE_READ},
+    {"GET", "/v1/models/{}", models_handle_get, DROP, ROUTE_READ},
+    {"DELETE", "/v1/models/{}", models_handle_delete, DROP, ROUTE_SUBMIT},
+    {"GET", "/v1/models/{}/adapter.safetensors", models_handle_adapter, DROP, ROUTE_READ},
 };
 
 const struct route *router_routes(size_t *ret_count)

@@ -24,9 +24,12 @@ enum route_body {
 };
 
 enum route_access {
-    ROUTE_KEY,  /* the server's API key, where it has one */
+    ROUTE_READ,   /* a key of any scope: looks at what there is */
+    ROUTE_SUBMIT, /* makes, changes, deletes; others' things are for scope admin: guard_may_change */
+    ROUTE_ADMIN,
     ROUTE_OPEN, /* nobody is asked */
     ROUTE_LINK, /* the address is a link of ours: links.h */
+    ROUTE_KEY = ROUTE_SUBMIT,
 };
 
 struct route {

@@ -3,6 +3,7 @@
 #include "api/connections.h"
 #include "api/exchange.h"
 #include "api/housekeeping.h"
+#include "api/keyring.h"
 #include "api/links.h"
 #include "api/listen.h"
 #include "api/pool.h"
@@ -141,7 +142,7 @@ static bool serve(struct server *server, int descriptor, bool is_socket, struct 
     return true;
 }
 
-static bool check_address(const struct server_options *options, bool *ret_is_loopback,
+static bool check_address(const struct server_options *options, bool has_key, bool *ret_is_loopback,
                           struct error *err)
 {
     bool loopback = true;
@@ -149,10 +150,11 @@ static bool check_address(const struct server_options *options, bool *ret_is_loo
     if (options->listen && options->listen[0]) { /* else the socket alone */
         if (!listen_check(options->listen, &loopback, err))
             return false;
-        if (!loopback && !(options->api_key && options->api_key[0]))
+        if (!loopback && !has_key)
             return error_set_param(err, ERR_INVALID, "listen",
-                                   "'%s' is reachable from outside, which needs an API key: name "
-                                   "its file as api_key_file in the settings",
+                                   "'%s' is reachable from outside, which needs an API key: make "
+                                   "one with 'needlectl key create' while the daemon listens on "
+                                   "loopback, or name a file as api_key_file in the settings",
                                    options->listen);
     }
     *ret_is_loopback = loopback;
@@ -161,9 +163,12 @@ static bool check_address(const struct server_options *options, bool *ret_is_loo
 
 bool server_check(const struct server_options *options, struct error *err)
 {
+    /* A database may hold keys: what server_start will see, a check that opens nothing cannot. */
+    bool may_have_key = (options->api_key && options->api_key[0]) ||
+                        (options->database_path && access(options->database_path, F_OK) == 0);
     bool loopback;
 
-    return check_address(options, &loopback, err);
+    return check_address(options, may_have_key, &loopback, err);
 }
 
 static bool open_listeners(struct server *server, const struct server_options *options,
@@ -172,8 +177,14 @@ static bool open_listeners(struct server *server, const struct server_options *o
     int descriptor = -1;
     bool loopback = true;
 
-    if (!check_address(options, &loopback, err))
+    if (!check_address(options, keyring_is_usable(server->exchange.services.keyring), &loopback,
+                       err))
         return false;
+    if (options->public_url && keyring_is_open(server->exchange.services.keyring))
+        log_write(LOG_LEVEL_WARN,
+                  "public_url is '%s' and there is no API key: whoever a proxy lets through may do "
+                  "everything ('needlectl key create' makes one)",
+                  options->public_url);
     server->exchange.guard.any_address = !loopback;
     if (options->listen && options->listen[0] &&
         (!listen_tcp(options->listen, &descriptor, &server->port, err) ||
@@ -212,19 +223,37 @@ static size_t count_descriptors(void)
 
 /* ---- start and stop ---- */
 
-/* Links are signed with what the database keeps. */
-static bool open_links(struct server *server, struct error *err)
+/* What the database keeps of access: the secret of links, and keys. */
+static bool open_access(struct server *server, const struct server_options *options,
+                        struct error *err)
 {
     struct services *services = &server->exchange.services;
+    struct guard *guard = &server->exchange.guard;
     struct store *store = NULL;
     bool ok;
 
     if (!stores_take(services->stores, &store, err))
         return false;
-    ok = links_open(&server->links, store, server->exchange.guard.public_url, err);
+    ok = links_open(&server->links, store, guard->public_url, err) &&
+         keyring_open(store, options->api_key, &services->keyring, err);
     stores_give(services->stores, store);
-    services->links = &server->links;
+    services->links = guard->links = &server->links;
+    guard->keyring = services->keyring;
     return ok;
+}
+
+/* The last uses of keys. */
+static void save_uses(const struct services *services)
+{
+    struct store *store = NULL;
+    struct error err = {0};
+
+    if (!services->keyring)
+        return;
+    if (!stores_take(services->stores, &store, &err) ||
+        !keyring_save_uses(services->keyring, store, &err))
+        log_write(LOG_LEVEL_WARN, "keep when keys were used: %s", err.message);
+    stores_give(services->stores, store);
 }
 
 static bool open_streams(struct server *server, const struct server_options *options,
@@ -254,18 +283,15 @@ static bool prepare(struct server *server, const struct server_options *options,
     services->upload_limit_bytes =
         options->upload_limit_bytes ? options->upload_limit_bytes : LIMIT_UPLOAD_BYTES;
     services->state_folder = keep(server, options->state_folder);
-    exchange->guard.api_key = keep(server, options->api_key);
     exchange->guard.allowed_hosts = keep(server, options->allowed_hosts);
     exchange->guard.public_url = keep(server, options->public_url);
     services->stores = stores_new(options->database_path);
     exchange->connections = connections_new(LIMIT_HEADER_TIMEOUT_S);
     if (!services->stores || !exchange->connections || !services->state_folder)
         return error_set(err, ERR_NO_MEMORY, "no memory for the server");
-    if (options->api_key && options->api_key[0] && !exchange->guard.api_key)
-        return error_set(err, ERR_NO_MEMORY,
-                         "no memory for the server"); /* never open by mistake */
-    if (!datasets_remove_temporaries(services->state_folder, err) || !open_links(server, err) ||
-        !pool_start(WORKING_THREADS, &exchange->pool, err) || !open_streams(server, options, err))
+    if (!datasets_remove_temporaries(services->state_folder, err) ||
+        !open_access(server, options, err) || !pool_start(WORKING_THREADS, &exchange->pool, err) ||
+        !open_streams(server, options, err))
         return false;
     housekeeping_init(&server->housekeeping, exchange->pool, services);
     if (pthread_create(&server->sweeper, NULL, sweep, server) != 0)
@@ -337,6 +363,8 @@ void server_stop(struct server *server)
     if (server->socket_path && !file_remove(server->socket_path, NULL))
         log_write(LOG_LEVEL_WARN, "'%s' could not be removed", server->socket_path);
     pool_stop(server->exchange.pool);
+    save_uses(services);
+    keyring_free(services->keyring);
     streams_free(services->streams);
     stores_free(services->stores);
     connections_free(server->exchange.connections);

@@ -17,6 +17,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -38,11 +39,13 @@ struct stream {
     struct MHD_Connection *connection;
     int descriptor;
     bool started;
+    char reader[STORE_ID_SIZE]; /* whose key asked; "" the operator */
 
     bool asleep;        /* guarded by owner's lock: suspended, for want of news */
     bool news;          /* guarded by owner's lock: look again */
     bool keepalive_due; /* guarded by owner's lock */
     bool gone;          /* guarded by owner's lock: the reader has closed */
+    bool revoked;       /* guarded by owner's lock: the reader's key is no more */
     bool probed;        /* guarded by owner's lock: half-closed, a comment was sent to see */
     int64_t written_ns; /* guarded by owner's lock */
 
@@ -188,6 +191,19 @@ void streams_tick(struct streams *streams, int64_t now_ns)
     pthread_mutex_unlock(&streams->lock);
 }
 
+void streams_end_owner(struct streams *streams, const char *owner)
+{
+    pthread_mutex_lock(&streams->lock);
+    for (struct stream *stream = streams->first; stream; stream = stream->next) {
+        if (strcmp(stream->reader, owner) != 0)
+            continue;
+        stream->revoked = true;
+        if (rouse(stream))
+            MHD_resume_connection(stream->connection);
+    }
+    pthread_mutex_unlock(&streams->lock);
+}
+
 size_t streams_count(struct streams *streams)
 {
     size_t count;
@@ -217,7 +233,7 @@ static bool take_place(struct streams *streams, struct error *err)
                           streams->options.count_max);
 }
 
-bool stream_new(struct streams *streams, const struct tail_cursor *cursor,
+bool stream_new(struct streams *streams, const struct tail_cursor *cursor, const char *owner,
                 struct stream **ret_stream, struct error *err)
 {
     struct stream *stream;
@@ -232,6 +248,7 @@ bool stream_new(struct streams *streams, const struct tail_cursor *cursor,
         return error_set(err, ERR_NO_MEMORY, "no memory for the stream");
     }
     stream->owner = streams;
+    (void)snprintf(stream->reader, sizeof(stream->reader), "%s", owner);
     stream->cursor = *cursor;
     stream->descriptor = -1;
     buf_init(&stream->pending, PENDING_BYTES);
@@ -381,7 +398,7 @@ static enum next_step choose_step(struct stream *stream)
     pthread_mutex_lock(&streams->lock);
     if (stream->gone || stream->failed) {
         step = STEP_GONE;
-    } else if (stream->cursor.done || stream->abandoned || stream->farewell) {
+    } else if (stream->cursor.done || stream->abandoned || stream->farewell || stream->revoked) {
         step = STEP_END;
     } else if (streams->stopping) {
         step = STEP_FAREWELL;

@@ -47,11 +47,14 @@ void streams_stop(struct streams *streams);
 void streams_free(struct streams *streams); /* NULL is fine */
 /* About once a second: keep-alives, and the streams whose reader has gone. */
 void streams_tick(struct streams *streams, int64_t now_ns);
+/* Ends the streams of an owner whose key was revoked; they end after what is on its way. */
+void streams_end_owner(struct streams *streams, const char *owner);
 size_t streams_count(struct streams *streams);
 
-/* The events after the cursor. ERR_UNAVAILABLE "too_many_streams" past the limit. */
+/* The events after the cursor, for the owner of a key ("" the operator). ERR_UNAVAILABLE
+ * "too_many_streams" past the limit. */
 MUST_CHECK bool stream_new(struct streams *streams, const struct tail_cursor *cursor,
-                           struct stream **ret_stream, struct error *err);
+                           const char *owner, struct stream **ret_stream, struct error *err);
 void stream_free(struct stream *stream); /* one that was not built; NULL is fine */
 /* Takes the stream over unless it returns NULL. stream_start follows before the answer is queued. */
 struct MHD_Response *stream_build(struct stream *stream);
