@@ -28,15 +28,21 @@ static bool answer_job(struct request *request, const char *id, struct error *er
 
 bool jobs_handle_create(struct request *request, struct error *err)
 {
-    char id[STORE_ID_SIZE];
+    const struct job_terms terms = {.owner = request->owner,
+                                    .idempotency_key = request->idempotency_key,
+                                    .asked_before = request->asked_before};
+    struct job_made made;
     struct json *body = NULL;
     bool ok;
 
     if (!request_read_json(request, &body, err))
         return false;
-    ok = scheduler_submit(request->services->scheduler, body, id, sizeof(id), err);
+    ok = scheduler_submit(request->services->scheduler, body, &terms, &made, err);
     json_free(body);
-    return ok && answer_job(request, id, err);
+    if (!ok || !answer_job(request, made.id, err))
+        return false;
+    request->response.replayed = made.repeated;
+    return true;
 }
 
 bool jobs_handle_list(struct request *request, struct error *err)

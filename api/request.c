@@ -70,7 +70,8 @@ static void read_headers(struct request *request)
     const char *length = header(connection, "Content-Length");
     const char *coding = header(connection, "Transfer-Encoding");
     const char *expect = header(connection, "Expect");
-    int64_t announced = 0;
+    const char *retries = header(connection, "x-stainless-retry-count");
+    int64_t announced = 0, count = 0;
 
     request->host = header(connection, "Host");
     request->origin = header(connection, "Origin");
@@ -80,6 +81,8 @@ static void read_headers(struct request *request)
     request->range = header(connection, "Range");
     request->if_range = header(connection, "If-Range");
     request->last_event_id = header(connection, "Last-Event-ID");
+    request->idempotency_key = header(connection, "Idempotency-Key");
+    request->asked_before = retries && text_read_number(retries, INT64_MAX, &count) && count > 0;
     request->is_chunked = coding && strcasecmp(coding, "identity") != 0;
     request->expects_continue = expect && strcasecmp(expect, "100-continue") == 0;
     if (length && !request->is_chunked) {

@@ -84,7 +84,7 @@ static bool open_model(const struct asks_parts *parts, struct inspection *inspec
     (void)snprintf(inspection->base, sizeof(inspection->base), "%s",
                    tuned ? model.base_model : request->model);
     if (!bases_inspect(folder, inspection->base, &inspection->info, err) ||
-        !request_fit_base(&settled, inspection->info.max_seq_len, err) ||
+        !request_fit_base(&settled, &inspection->info, err) ||
         !bases_find(folder, inspection->base, base, sizeof(base), err))
         return false;
     inspection->hyper = settled.hyper;

@@ -2,6 +2,7 @@
 
 #include "daemon/base/json.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -172,7 +173,7 @@ static bool find_in_method(const struct json *method, const struct json **ret_ob
 {
     static const char *const known[] = {"type", "supervised", "dpo", "reinforcement", NULL};
     static const char *const inside[] = {"hyperparameters", NULL};
-    static const char *const others[] = {"dpo", "reinforcement"};
+    static const char *const others[] = {"method.dpo", "method.reinforcement"};
     const struct json *supervised = NULL;
     const char *type = NULL;
 
@@ -182,11 +183,11 @@ static bool find_in_method(const struct json *method, const struct json **ret_ob
         return error_set_param(err, ERR_INVALID, "method.type",
                                "field 'method.type' is '%.32s', only 'supervised' is served", type);
     for (size_t i = 0; i < COUNT_OF(others); i++) {
-        const struct json *other = json_member(method, others[i]);
+        const struct json *other = json_member(method, others[i] + strlen("method."));
 
         if (other && json_kind_of(other) != JSON_NULL)
             return error_set_param(err, ERR_INVALID, others[i],
-                                   "field 'method.%s' is not served, only 'supervised' is",
+                                   "field '%s' is not served, only 'method.supervised' is",
                                    others[i]);
     }
     if (!json_get_object(method, "supervised", false, &supervised, err))
@@ -268,39 +269,142 @@ static bool check_integrations(const struct json *body, struct error *err)
     return true;
 }
 
+/* ---- two shapes --------------------------------------------------------------------------------- */
+
+#define COMMON_FIELDS "model", "hyperparameters", "suffix", "seed", "device", "metadata"
+
+static const char *const openai_only[] = {"training_file", "validation_file", "method",
+                                          "integrations"};
+static const char *const platform_only[] = {"training_files", "validation_files", "test_files",
+                                            "max_depth"};
+
+/* A field of the one shape in a body of the other is refused by its name. */
+static bool tell_shape(const struct json *body, bool *ret_is_platform, struct error *err)
+{
+    const char *sign = NULL;
+
+    for (size_t i = 0; i < COUNT_OF(platform_only) && !sign; i++)
+        sign = json_member(body, platform_only[i]) ? platform_only[i] : NULL;
+    for (size_t i = 0; sign && i < COUNT_OF(openai_only); i++) {
+        if (json_member(body, openai_only[i]))
+            return error_set_param(err, ERR_INVALID, openai_only[i],
+                                   "field '%s' does not go with '%s': either 'training_file', "
+                                   "'validation_file' and 'method', or 'training_files', "
+                                   "'validation_files', 'test_files' and 'max_depth'",
+                                   openai_only[i], sign);
+    }
+    *ret_is_platform = sign != NULL;
+    return true;
+}
+
+static bool read_files(const struct json *body, const char *field, struct request_files *files,
+                       struct error *err)
+{
+    const struct json *list = NULL;
+
+    if (!json_get_array(body, field, false, &list, err))
+        return false;
+    if (list && json_count(list) > LIMIT_JOB_FILES)
+        return error_set_param(err, ERR_INVALID, field,
+                               "field '%s' has %zu files, at most %d are taken", field,
+                               json_count(list), LIMIT_JOB_FILES);
+    for (const struct json *id = list ? json_first(list) : NULL; id; id = json_next(id)) {
+        if (!json_text(id) || !json_text(id)[0])
+            return error_set_param(err, ERR_INVALID, field,
+                                   "field '%s[%zu]' is not the id of a file", field, files->count);
+        for (size_t i = 0; i < files->count; i++) {
+            if (strcmp(files->ids[i], json_text(id)) == 0)
+                return error_set_param(err, ERR_INVALID, field,
+                                       "field '%s' names file '%.64s' twice", field, json_text(id));
+        }
+        files->ids[files->count++] = json_text(id);
+    }
+    return true;
+}
+
+static bool read_platform(const struct json *body, struct request *request, struct error *err)
+{
+    static const char *const known[] = {COMMON_FIELDS, "training_files", "validation_files",
+                                        "test_files",  "max_depth",      NULL};
+
+    if (!json_only_fields(body, known, err) ||
+        !read_files(body, "training_files", &request->training, err) ||
+        !read_files(body, "validation_files", &request->validation, err) ||
+        !read_files(body, "test_files", &request->test, err) ||
+        !json_get_int(body, "max_depth", false, 2, INT32_MAX, &request->max_depth, err))
+        return false;
+    request->training_file = request->training.ids[0]; /* NULL where there is none */
+    request->validation_file = request->validation.ids[0];
+    return true;
+}
+
+static bool read_openai(const struct json *body, struct request *request, struct error *err)
+{
+    static const char *const known[] = {COMMON_FIELDS, "training_file", "validation_file",
+                                        "method",      "integrations",  NULL};
+
+    return json_only_fields(body, known, err) && check_integrations(body, err) &&
+           json_get_string(body, "training_file", false, &request->training_file, err) &&
+           json_get_string(body, "validation_file", false, &request->validation_file, err);
+}
+
+struct json *request_inputs_json(const struct request *request)
+{
+    const struct request_files *const kinds[] = {&request->training, &request->validation,
+                                                 &request->test};
+    struct json *object;
+
+    if (!request->is_platform)
+        return NULL;
+    object = json_new_object();
+    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
+        struct json *list = json_new_array();
+
+        for (size_t n = 0; n < kinds[i]->count; n++)
+            json_add_string(list, NULL, kinds[i]->ids[n]);
+        json_add(object, platform_only[i], list);
+    }
+    return object;
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------- */
+
 bool request_read(const struct json *body, struct request *ret_request, struct error *err)
 {
-    static const char *const known[] = {
-        "model",  "training_file", "validation_file", "method", "hyperparameters", "suffix", "seed",
-        "device", "integrations",  "metadata",        NULL,
-    };
     struct request request = {.suffix = "", .device = "auto", .hyper = hyperparameters_default()};
     const struct json *hyper = NULL;
 
     if (json_kind_of(body) != JSON_OBJECT)
         return error_set(err, ERR_INVALID, "the body is not an object");
-    if (!json_only_fields(body, known, err) || !find_hyper(body, &hyper, err) ||
-        (hyper && !read_hyper(hyper, &request.hyper, err)))
+    if (!tell_shape(body, &request.is_platform, err) ||
+        !(request.is_platform ? read_platform : read_openai)(body, &request, err) ||
+        !find_hyper(body, &hyper, err) || (hyper && !read_hyper(hyper, &request.hyper, err)))
         return false;
     request.max_len_given = given(hyper, "max_len") != NULL;
+    request.rank_given = given(hyper, "lora_rank") != NULL;
+    request.alpha_given = given(hyper, "lora_alpha") != NULL;
     if (!json_get_int(body, "seed", false, 0, SEED_MAX, &request.seed, err) ||
         !json_get_string(body, "suffix", false, &request.suffix, err) ||
         (given(body, "suffix") && !check_suffix(request.suffix, err)) ||
         !json_get_object(body, "metadata", false, &request.metadata, err) ||
         (request.metadata && !check_metadata(request.metadata, err)) ||
-        !check_integrations(body, err) ||
         !json_get_string(body, "device", false, &request.device, err) ||
-        !json_get_string(body, "model", false, &request.model, err) ||
-        !json_get_string(body, "training_file", false, &request.training_file, err) ||
-        !json_get_string(body, "validation_file", false, &request.validation_file, err))
+        !json_get_string(body, "model", false, &request.model, err))
         return false;
     request.hyper.seed = (uint64_t)request.seed;
     *ret_request = request;
     return true;
 }
 
-bool request_fit_base(struct request *request, size_t max_seq_len, struct error *err)
+bool request_fit_base(struct request *request, const struct model_info *info, struct error *err)
 {
+    const size_t max_seq_len = info->max_seq_len;
+
+    if (request->max_depth > (int64_t)info->layer_count)
+        return error_set_param(err, ERR_INVALID, "max_depth",
+                               "field 'max_depth' is %" PRId64
+                               ", the base of '%.64s' has %zu layers",
+                               request->max_depth, request->model, info->layer_count);
     if (!request->max_len_given) {
         request->hyper.max_len = max_seq_len < MAX_LEN_DEFAULT ? max_seq_len : MAX_LEN_DEFAULT;
         return true;
@@ -309,6 +413,23 @@ bool request_fit_base(struct request *request, size_t max_seq_len, struct error 
         return error_set_param(err, ERR_INVALID, "max_len",
                                "field 'max_len' is %zu, the base '%.64s' reads at most %zu tokens",
                                request->hyper.max_len, request->model, max_seq_len);
+    return true;
+}
+
+bool request_fit_adapter(struct request *request, size_t rank, double alpha, struct error *err)
+{
+    if (request->rank_given && request->hyper.lora_rank != rank)
+        return error_set_param(
+            err, ERR_INVALID, "lora_rank",
+            "field 'lora_rank' is %zu, the model '%.128s' goes on with its own, %zu",
+            request->hyper.lora_rank, request->model, rank);
+    if (request->alpha_given && (float)request->hyper.lora_alpha != (float)alpha)
+        return error_set_param(
+            err, ERR_INVALID, "lora_alpha",
+            "field 'lora_alpha' is %g, the model '%.128s' goes on with its own, %g",
+            request->hyper.lora_alpha, request->model, alpha);
+    request->hyper.lora_rank = rank;
+    request->hyper.lora_alpha = alpha;
     return true;
 }
 

@@ -1,7 +1,6 @@
 #include "daemon/sched/scheduler.h"
 
 #include "daemon/base/clock.h"
-#include "daemon/base/file.h"
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
 #include "daemon/sched/bases.h"
@@ -9,17 +8,15 @@
 #include "daemon/sched/inspect.h"
 #include "daemon/sched/jobfiles.h"
 #include "daemon/sched/queue.h"
-#include "daemon/sched/request.h"
+#include "daemon/sched/submission.h"
 #include "daemon/sched/validator.h"
 #include "daemon/sched/worker.h"
-#include "store/files.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define JOB_ID_DIGITS 24
 #define STOP_NS 1200000000   /* unless set: the process has two seconds in all */
 #define STOP_LOOK_NS 2000000 /* between looks */
 
@@ -136,99 +133,33 @@ void scheduler_stop(struct scheduler *scheduler)
 
 /* ---- requests --------------------------------------------------------------------------------------- */
 
-static bool check_file(struct store *store, const char *id, const char *param, struct error *err)
+static bool make(struct scheduler *scheduler, struct store *store, const struct json *request,
+                 struct submission *submission, struct error *err)
 {
-    struct file_record file;
-
-    if (!files_get(store, id, &file, err)) {
-        if (err->code == ERR_NOT_FOUND)
-            return error_set_param(err, ERR_INVALID, param, "there is no file '%.64s'", id);
-        return false;
-    }
-    if (strcmp(file.purpose, "fine-tune") != 0)
-        return error_set_param(err, ERR_INVALID, param,
-                               "file '%.64s' has the purpose '%s', 'fine-tune' is needed", id,
-                               file.purpose);
-    return true;
+    return submission_find_repeat(store, submission, err) &&
+           (submission->repeated_id[0] ||
+            (submission_read(&scheduler->options, store, request, &submission->job, err) &&
+             mailbox_call(scheduler->mailbox, submission_keep, submission, err)));
 }
 
-static bool check_files(const struct scheduler *scheduler, const struct request *request,
-                        struct error *err)
+bool scheduler_submit(struct scheduler *scheduler, const struct json *request,
+                      const struct job_terms *terms, struct job_made *ret_made, struct error *err)
 {
+    struct submission submission;
     struct store *store = NULL;
     bool ok;
 
-    if (!request->training_file)
-        return error_set_param(err, ERR_INVALID, "training_file",
-                               "field 'training_file' is missing");
-    if (!store_open(scheduler->options.database_path, false, &store, err))
+    if (!submission_begin(request, terms, &submission, err))
         return false;
-    ok = check_file(store, request->training_file, "training_file", err) &&
-         (!request->validation_file ||
-          check_file(store, request->validation_file, "validation_file", err));
+    ok = store_open(scheduler->options.database_path, false, &store, err) &&
+         make(scheduler, store, request, &submission, err);
+    if (ok) {
+        ret_made->repeated = submission.repeated_id[0] != '\0';
+        (void)snprintf(ret_made->id, sizeof(ret_made->id), "%s",
+                       ret_made->repeated ? submission.repeated_id : submission.job.id);
+    }
     store_close(store);
-    return ok;
-}
-
-static bool check_model(const struct scheduler *scheduler, struct request *request,
-                        struct error *err)
-{
-    struct model_info info;
-
-    if (!request->model)
-        return error_set_param(err, ERR_INVALID, "model", "field 'model' is missing");
-    return bases_inspect(scheduler->options.models_folder, request->model, &info, err) &&
-           request_fit_base(request, info.max_seq_len, err);
-}
-
-static bool fill_record(const struct request *request, struct job_record *job, struct error *err)
-{
-    struct json *hyper = request_hyper_json(&request->hyper);
-    bool ok;
-
-    *job = (struct job_record){
-        .state = JOB_VALIDATING_FILES, .seed = request->seed, .created_unix_s = clock_unix_s()};
-    (void)snprintf(job->base_model, sizeof(job->base_model), "%s", request->model);
-    (void)snprintf(job->training_file, sizeof(job->training_file), "%s", request->training_file);
-    (void)snprintf(job->validation_file, sizeof(job->validation_file), "%s",
-                   request->validation_file ? request->validation_file : "");
-    (void)snprintf(job->suffix, sizeof(job->suffix), "%s", request->suffix);
-    (void)snprintf(job->device_wanted, sizeof(job->device_wanted), "%s", request->device);
-    (void)snprintf(job->numerics, sizeof(job->numerics), "%s",
-                   request_numerics_name(request->hyper.numerics));
-    ok = file_random_id(job->id, sizeof(job->id), "ftjob-", JOB_ID_DIGITS, err) &&
-         json_print_text(hyper, &job->hyperparameters_json, err) &&
-         (!request->metadata || json_print_text(request->metadata, &job->metadata_json, err));
-    json_free(hyper);
-    return ok;
-}
-
-/* A create's body as the record of its job, which nobody has seen yet. */
-static bool read_job(struct scheduler *scheduler, const struct json *body, struct job_record *job,
-                     struct error *err)
-{
-    struct request read;
-
-    return request_read(body, &read, err) && check_files(scheduler, &read, err) &&
-           check_model(scheduler, &read, err) &&
-           devices_check_wanted(scheduler->options.devices, read.device, err) &&
-           fill_record(&read, job, err);
-}
-
-bool scheduler_submit(struct scheduler *scheduler, const struct json *request, char *ret_id,
-                      size_t id_capacity, struct error *err)
-{
-    struct error own = {0}; /* the checks look into it */
-    struct job_record job = {0};
-    bool ok;
-
-    ok = read_job(scheduler, request, &job, &own) &&
-         mailbox_call(scheduler->mailbox, queue_submit, &job, &own);
-    if (ok)
-        (void)snprintf(ret_id, id_capacity, "%s", job.id);
-    else if (err)
-        *err = own;
-    job_record_release(&job);
+    job_record_release(&submission.job);
     return ok;
 }
 
@@ -283,10 +214,10 @@ bool scheduler_estimate(struct scheduler *scheduler, const struct json *request,
     struct store *store = NULL;
     bool ok;
 
-    ok = read_job(scheduler, request, &estimate.job, &own) &&
+    ok = store_open(scheduler->options.database_path, false, &store, &own) &&
+         submission_read(&scheduler->options, store, request, &estimate.job, &own) &&
          validator_ask(scheduler->validator, estimate_read, &estimate, stop, &own) &&
-         mailbox_call(scheduler->mailbox, estimate_place, &estimate, &own) &&
-         store_open(scheduler->options.database_path, false, &store, &own);
+         mailbox_call(scheduler->mailbox, estimate_place, &estimate, &own);
     if (ok) {
         *ret_answer = estimate_json(&estimate, store, &own);
         ok = *ret_answer != NULL;

@@ -10,7 +10,7 @@
 #ifndef NEEDLED_SCHEDULER_H
 #define NEEDLED_SCHEDULER_H
 
-#include "daemon/base/error.h"
+#include "store/store.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -45,11 +45,22 @@ MUST_CHECK bool scheduler_start(const struct scheduler_options *options,
  * threads end. Within two seconds. NULL is fine. */
 void scheduler_stop(struct scheduler *scheduler);
 
-/* A create request's body (OpenAI's shape): hyper-parameters are checked first, then files, then the
- * model and the device; the first fault is ERR_INVALID or ERR_NOT_FOUND with param. On success the job
- * is committed in state validating_files; ret_id holds its id. */
+/* Who creates a job, and whether they may have done so already. */
+struct job_terms {
+    const char *owner;           /* a key's id; "" the operator */
+    const char *idempotency_key; /* a create under it makes one job, ever; NULL: none was given */
+    bool asked_before; /* without a key: an equal body of the last minutes is this create */
+};
+struct job_made {
+    char id[STORE_ID_SIZE];
+    bool repeated; /* an earlier create has made it */
+};
+/* A create request's body, of either shape (request.h): hyper-parameters are checked first, then files,
+ * then the model and the device; the first fault is ERR_INVALID or ERR_NOT_FOUND with param. On success
+ * the job is committed in state validating_files, or was before. */
 MUST_CHECK bool scheduler_submit(struct scheduler *scheduler, const struct json *request,
-                                 char *ret_id, size_t id_capacity, struct error *err);
+                                 const struct job_terms *terms, struct job_made *ret_made,
+                                 struct error *err);
 /* Cancelled is committed before this returns; a second cancel is harmless; a finished job otherwise is
  * ERR_CONFLICT. */
 MUST_CHECK bool scheduler_cancel(struct scheduler *scheduler, const char *job_id,

@@ -147,6 +147,7 @@ bool bench_submit(struct bench *bench, char ret_id[STORE_ID_SIZE], struct error 
 {
     char body[8192];
     struct json *json = NULL;
+    struct job_made made;
     va_list arguments;
     bool ok;
 
@@ -159,7 +160,9 @@ bool bench_submit(struct bench *bench, char ret_id[STORE_ID_SIZE], struct error 
     }
     if (!json_parse(body, strlen(body), &json, err))
         fail_msg("%s: %s", body, err->message);
-    ok = scheduler_submit(bench->scheduler, json, ret_id, STORE_ID_SIZE, err);
+    ok = scheduler_submit(bench->scheduler, json, &(struct job_terms){.owner = ""}, &made, err);
+    if (ok)
+        (void)snprintf(ret_id, STORE_ID_SIZE, "%s", made.id);
     json_free(json);
     return ok;
 }

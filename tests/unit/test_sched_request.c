@@ -50,9 +50,9 @@ static void an_empty_request_has_the_references_defaults(void **state)
     assert_int_equal(request.hyper.precision, BACKEND_FLOAT32);
     assert_int_equal(request.hyper.overlong, OVERLONG_REFUSE);
     assert_int_equal(request.hyper.data_rules, DATA_RULES_STRICT);
-    assert_true(request_fit_base(&request, 4096, &err));
+    assert_true(request_fit_base(&request, &(struct model_info){.max_seq_len = 4096}, &err));
     assert_int_equal(request.hyper.max_len, 1024);
-    assert_true(request_fit_base(&request, 512, &err));
+    assert_true(request_fit_base(&request, &(struct model_info){.max_seq_len = 512}, &err));
     assert_int_equal(request.hyper.max_len, 512);
     json_free(body);
 }
@@ -93,9 +93,9 @@ static void both_shapes_and_auto_are_taken(void **state)
         assert_int_equal(request.hyper.numerics, NUMERICS_FLOAT32);
         assert_int_equal(request.hyper.precision, BACKEND_BF16);
         assert_int_equal(request.hyper.overlong, OVERLONG_DROP);
-        assert_true(request_fit_base(&request, 64, &err));
+        assert_true(request_fit_base(&request, &(struct model_info){.max_seq_len = 64}, &err));
         assert_int_equal(request.hyper.max_len, 64);
-        assert_false(request_fit_base(&request, 63, &err));
+        assert_false(request_fit_base(&request, &(struct model_info){.max_seq_len = 63}, &err));
         assert_string_equal(err.param, "max_len");
         json_free(body);
     }
@@ -187,7 +187,22 @@ static void fields_of_the_body_are_checked_like_the_rest(void **state)
         {"{'integrations':'wandb'}", "integrations"},
         {"{'method':{'type':'dpo'}}", "method.type"},
         {"{'method':{'type':'reinforcement'}}", "method.type"},
-        {"{'method':{'type':'supervised','dpo':{}}}", "dpo"},
+        {"{'method':{'type':'supervised','dpo':{}}}", "method.dpo"},
+        {"{'method':{'type':'supervised','reinforcement':{}}}", "method.reinforcement"},
+        {"{'training_files':'f'}", "training_files"},
+        {"{'training_files':['f',7]}", "training_files"},
+        {"{'training_files':['f','']}", "training_files"},
+        {"{'training_files':['f','g','f']}", "training_files"},
+        {"{'training_files':['f'],'validation_files':[null]}", "validation_files"},
+        {"{'training_files':['f'],'test_files':{}}", "test_files"},
+        {"{'training_files':['f'],'max_depth':1}", "max_depth"},
+        {"{'training_files':['f'],'max_depth':2.5}", "max_depth"},
+        {"{'training_files':['f'],'training_file':'f'}", "training_file"},
+        {"{'training_file':'f','max_depth':4}", "training_file"},
+        {"{'test_files':[],'validation_file':'f'}", "validation_file"},
+        {"{'training_files':['f'],'method':{'type':'supervised'}}", "method"},
+        {"{'training_files':['f'],'integrations':[]}", "integrations"},
+        {"{'training_files':['f'],'test_file':'f'}", "test_file"},
         {"{'method':{}}", "type"},
         {"{'method':{'type':'supervised','supervised':{'grader':{}}}}", "grader"},
         {"{'method':{'type':'supervised','supervised':{'hyperparameters':{'n_epochs':1}}},"
@@ -278,6 +293,104 @@ static void stored_hyper_parameters_read_back_as_they_were(void **state)
     assert_false(request_hyper_parse(NULL, &back, &err));
 }
 
+static void the_platforms_shape_is_taken_with_all_its_files(void **state)
+{
+    struct json *body =
+        parse("{'model':'needle-3','training_files':['a','b'],'validation_files':[],"
+              "'test_files':['c'],'max_depth':4,'suffix':'x',"
+              "'hyperparameters':{'n_epochs':2},'metadata':{'k':'v'},'seed':3}");
+    struct json *inputs;
+    struct request request;
+    struct error err = {0};
+    char *text = NULL;
+
+    (void)state;
+    if (!request_read(body, &request, &err))
+        fail_msg("%s", err.message);
+    assert_true(request.is_platform);
+    assert_string_equal(request.training_file, "a");
+    assert_null(request.validation_file);
+    assert_int_equal(request.training.count, 2);
+    assert_int_equal(request.validation.count, 0);
+    assert_string_equal(request.test.ids[0], "c");
+    assert_int_equal(request.max_depth, 4);
+    assert_int_equal(request.hyper.n_epochs, 2);
+    inputs = request_inputs_json(&request);
+    assert_true(json_print_text(inputs, &text, &err));
+    assert_string_equal(
+        text, "{\"training_files\":[\"a\",\"b\"],\"validation_files\":[],\"test_files\":[\"c\"]}");
+    free(text);
+    json_free(inputs);
+    assert_true(request_fit_base(&request,
+                                 &(struct model_info){.max_seq_len = 64, .layer_count = 4}, &err));
+    assert_false(request_fit_base(&request,
+                                  &(struct model_info){.max_seq_len = 64, .layer_count = 3}, &err));
+    assert_string_equal(err.param, "max_depth");
+    json_free(body);
+}
+
+static void as_many_files_are_taken_as_a_job_may_have(void **state)
+{
+    char text[2048];
+
+    (void)state;
+    for (size_t count = LIMIT_JOB_FILES; count <= LIMIT_JOB_FILES + 1; count++) {
+        struct request request;
+        struct error err = {0};
+        struct json *body;
+        bool ok;
+
+        (void)snprintf(text, sizeof(text), "{'training_files':[");
+        for (size_t i = 0; i < count; i++)
+            (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s'f%zu'",
+                           i ? "," : "", i);
+        (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "]}");
+        body = parse(text);
+        ok = request_read(body, &request, &err);
+        assert_int_equal(ok, count == LIMIT_JOB_FILES);
+        if (!ok)
+            assert_string_equal(err.param, "training_files");
+        json_free(body);
+    }
+}
+
+static void an_earlier_adapter_keeps_its_rank_and_alpha(void **state)
+{
+    static const struct {
+        const char *hyper, *param; /* NULL: taken */
+    } cases[] = {
+        {"{}", NULL},
+        {"{'lora_rank':'auto','lora_alpha':null}", NULL},
+        {"{'lora_rank':8,'lora_alpha':6.1}", NULL},
+        {"{'lora_rank':16}", "lora_rank"},
+        {"{'lora_alpha':32}", "lora_alpha"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct request request;
+        struct error err = {0};
+        struct json *body;
+        char text[256];
+        bool ok;
+
+        (void)snprintf(text, sizeof(text), "{'model':'ft:x','hyperparameters':%s}", cases[i].hyper);
+        body = parse(text);
+        assert_true(request_read(body, &request, &err));
+        ok = request_fit_adapter(&request, 8, 6.1, &err);
+        if (ok != (cases[i].param == NULL))
+            fail_msg("%s: %d", text, ok);
+        if (ok) {
+            assert_int_equal(request.hyper.lora_rank, 8);
+            assert_true(request.hyper.lora_alpha == 6.1);
+        } else {
+            assert_string_equal(err.param, cases[i].param);
+            assert_non_null(strstr(err.message, "ft:x"));
+        }
+        json_free(body);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +401,9 @@ int main(void)
         cmocka_unit_test(fields_of_the_body_are_checked_like_the_rest),
         cmocka_unit_test(metadata_is_bounded_in_pairs_keys_and_values),
         cmocka_unit_test(stored_hyper_parameters_read_back_as_they_were),
+        cmocka_unit_test(the_platforms_shape_is_taken_with_all_its_files),
+        cmocka_unit_test(as_many_files_are_taken_as_a_job_may_have),
+        cmocka_unit_test(an_earlier_adapter_keeps_its_rank_and_alpha),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
