@@ -220,7 +220,8 @@ static void work(struct pool_task *task)
     struct MHD_Connection *connection = request->connection;
     struct error err = {0};
 
-    if (!stores_take(stores, &request->store, &err) || !request->route->handle(request, &err)) {
+    if (!stores_take(stores, &request->store, &err) || !guard_check_owner(request, &err) ||
+        !request->route->handle(request, &err)) {
         response_set_error(&request->response, &err, request->lines);
         if (response_status_of(err.code) >= 500)
             log_write_for(LOG_LEVEL_WARN, "request", request->id, "%s", err.message);

@@ -5,6 +5,7 @@
 #include "api/request.h"
 #include "api/router.h"
 #include "api/text.h"
+#include "store/owners.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -206,6 +207,39 @@ bool guard_may_change(const struct request *request, const char *owner, const ch
                           "%s '%.64s' was made with another key: that one or one of scope "
                           "'admin' is needed",
                           kind, id);
+}
+
+/* What a route's first parameter names, by the beginning of its path. */
+static const struct {
+    const char *path;
+    enum owned kind;
+    const char *word;
+} named[] = {
+    {"/v1/files/{}/complete", OWNED_UPLOAD, "upload"},
+    {"/v1/files/{}", OWNED_FILE, "file"},
+    {"/v1/fine_tuning/jobs/{}", OWNED_JOB, "job"},
+    {"/v1/fine_tuning/sweeps/{}", OWNED_SWEEP, "sweep"},
+    {"/v1/models/{}", OWNED_MODEL, "model"},
+    {"/v1/webhook_endpoints/{}", OWNED_WEBHOOK, "webhook endpoint"},
+};
+
+bool guard_check_owner(struct request *request, struct error *err)
+{
+    const char *id = request->params[0];
+    char owner[STORE_ID_SIZE];
+    bool found = false;
+    size_t i = 0;
+
+    if (request->route->access != ROUTE_SUBMIT || request->scope == KEY_ADMIN)
+        return true;
+    while (i < COUNT_OF(named) &&
+           strncmp(request->route->path, named[i].path, strlen(named[i].path)) != 0)
+        i++;
+    if (i == COUNT_OF(named))
+        return true;
+    if (!owners_find(request->store, named[i].kind, id, &found, owner, err))
+        return false;
+    return !found || guard_may_change(request, owner, named[i].word, id, err);
 }
 
 bool guard_check_type(struct request *request)

@@ -38,7 +38,11 @@ MUST_CHECK bool guard_check_key(const struct guard *guard, struct request *reque
 MUST_CHECK bool guard_check_scope(struct request *request);
 MUST_CHECK bool guard_check_type(struct request *request);
 
-/* For handlers: may the caller change what that owner has made? kind ("file") and id are for the error. */
+/* Before the handler, with request->store: of a route that changes something (ROUTE_SUBMIT), may the
+ * caller change what its path names? What is not there is the handler's to tell. */
+MUST_CHECK bool guard_check_owner(struct request *request, struct error *err);
+/* The same where the path does not say it all: may the caller change what that owner has made? kind
+ * ("job") and id are for the error. */
 MUST_CHECK bool guard_may_change(const struct request *request, const char *owner, const char *kind,
                                  const char *id, struct error *err);
 

@@ -29,6 +29,7 @@ static bool answer_job(struct request *request, const char *id, struct error *er
 bool jobs_handle_create(struct request *request, struct error *err)
 {
     const struct job_terms terms = {.owner = request->owner,
+                                    .jobs_max = request->jobs_max,
                                     .idempotency_key = request->idempotency_key,
                                     .asked_before = request->asked_before};
     struct job_made made;

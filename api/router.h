@@ -25,7 +25,7 @@ enum route_body {
 
 enum route_access {
     ROUTE_READ,   /* a key of any scope: looks at what there is */
-    ROUTE_SUBMIT, /* makes, changes, deletes; others' things are for scope admin: guard_may_change */
+    ROUTE_SUBMIT, /* makes, changes, deletes; others' things are for scope admin: guard_check_owner */
     ROUTE_ADMIN,
     ROUTE_OPEN, /* nobody is asked */
     ROUTE_LINK, /* the address is a link of ours: links.h */

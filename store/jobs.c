@@ -9,6 +9,7 @@
 #include "store/sql.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -247,6 +248,34 @@ bool jobs_insert(struct store *store, const struct job_record *job, const struct
         return false;
     }
     return sql_commit(store, err);
+}
+
+bool jobs_check_room(struct store *store, const char *owner, int64_t jobs_max, int64_t more_count,
+                     struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int64_t count = 0;
+    bool row = false, ok;
+
+    if (jobs_max == 0)
+        return true;
+    if (!sql_start(store,
+                   "SELECT count(*) FROM jobs WHERE owner = ?1"
+                   " AND state IN ('validating_files', 'queued', 'running', 'paused')",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, owner);
+    ok = sql_next(store, statement, &row, err);
+    if (ok && row)
+        count = sqlite3_column_int64(statement, 0);
+    sql_end(statement);
+    if (ok && more_count > jobs_max - count)
+        return error_set_word(err, ERR_LIMIT, "queue_limit_reached", "jobs",
+                              "this key has %" PRId64 " unfinished jobs, %" PRId64
+                              " more are too many: it may have %" PRId64
+                              "; wait for one to end, or cancel one",
+                              count, more_count, jobs_max);
+    return ok;
 }
 
 bool jobs_get(struct store *store, const char *id, struct job_record *ret_job, struct error *err)

@@ -83,6 +83,10 @@ void jobs_free(struct job_record *jobs, size_t count); /* an array of them; NULL
  * param "model" when its parent_model is gone. */
 MUST_CHECK bool jobs_insert(struct store *store, const struct job_record *job,
                             const struct event_draft *event, struct error *err);
+/* Whether an owner may have so many more unfinished jobs: ERR_LIMIT with the word queue_limit_reached
+ * when they would be more than jobs_max (0: no limit). */
+MUST_CHECK bool jobs_check_room(struct store *store, const char *owner, int64_t jobs_max,
+                                int64_t more_count, struct error *err);
 MUST_CHECK bool jobs_get(struct store *store, const char *id, struct job_record *ret_job,
                          struct error *err);
 /* The job that an earlier create like `asked` made, "" none: of the same idempotency_key (another body

@@ -48,6 +48,7 @@ void scheduler_stop(struct scheduler *scheduler);
 /* Who creates a job, and whether they may have done so already. */
 struct job_terms {
     const char *owner;           /* a key's id; "" the operator */
+    int64_t jobs_max;            /* unfinished ones of that owner; 0: no limit */
     const char *idempotency_key; /* a create under it makes one job, ever; NULL: none was given */
     bool asked_before; /* without a key: an equal body of the last minutes is this create */
 };

@@ -220,7 +220,7 @@ static bool take_key(const char *key, struct job_record *job, struct error *err)
 bool submission_begin(const struct json *body, const struct job_terms *terms,
                       struct submission *ret_submission, struct error *err)
 {
-    struct submission submission = {.repeat_since_unix_s = INT64_MAX};
+    struct submission submission = {.jobs_max = terms->jobs_max, .repeat_since_unix_s = INT64_MAX};
     struct job_record *job = &submission.job;
     char *text = NULL;
 
@@ -250,5 +250,7 @@ bool submission_keep(void *owner, void *arguments, struct error *err)
 
     if (!submission_find_repeat(queue->store, submission, err))
         return false;
-    return submission->repeated_id[0] || queue_submit(queue, &submission->job, err);
+    return submission->repeated_id[0] ||
+           (jobs_check_room(queue->store, submission->job.owner, submission->jobs_max, 1, err) &&
+            queue_submit(queue, &submission->job, err));
 }

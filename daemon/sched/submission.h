@@ -21,6 +21,7 @@
 
 struct submission {
     struct job_record job;
+    int64_t jobs_max;                /* as job_terms */
     int64_t repeat_since_unix_s;     /* bodies are compared with jobs made since then */
     char repeated_id[STORE_ID_SIZE]; /* out: the job made before, "" none */
 };

@@ -6,6 +6,7 @@
 #include "daemon/base/json.h"
 #include "store/keys.h"
 
+#include <sqlite3.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -322,6 +323,57 @@ static void what_a_key_made_is_seen_by_all_and_changed_by_it_and_admins(void **s
     assert_int_equal(status_of("DELETE", path, admin.secret, NULL), 200);
 }
 
+static void each_call_that_changes_a_thing_asks_whose_it_is(void **state)
+{
+    (void)state;
+    static const char *const things[] = {"/v1/files/{}", "/v1/fine_tuning/jobs/{}",
+                                         "/v1/models/{}"};
+    struct made mine = make_key("{\"name\":\"mine\"}");
+    const struct route *routes;
+    size_t count = 0, refused = 0;
+    sqlite3 *db = NULL;
+
+    /* A row of another owner in each table, under the id that fill_path puts in. */
+    assert_int_equal(sqlite3_open(d.database, &db), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(
+            db,
+            "INSERT INTO files (id, filename, purpose, size_bytes, created_unix_s, sha256,"
+            " line_count, example_count, owner) VALUES ('1', 'a', 'fine-tune', 1, 1, '', 1,"
+            " 1, 'key-other');"
+            "INSERT INTO reservations (id, owner, filename, size_bytes, created_unix_s,"
+            " expires_unix_s, lifetime_s, state) VALUES ('1', 'key-other', 'a', 1, 1,"
+            " 9999999999, 0, 'open');"
+            "INSERT INTO models (id, base_model, job_id, artifact, size_bytes,"
+            " created_unix_s, sha256, device, numerics, step, owner) VALUES ('1', 'needle',"
+            " 'j', 'a', 1, 1, '', '', '', 0, 'key-other')",
+            NULL, NULL, NULL),
+        SQLITE_OK);
+    api_daemon_add_job(&d, "1");
+    assert_int_equal(sqlite3_exec(db, "UPDATE jobs SET owner = 'key-other'", NULL, NULL, NULL),
+                     SQLITE_OK);
+    sqlite3_close(db);
+    routes = router_routes(&count);
+    for (size_t i = 0; i < count; i++) {
+        bool is_thing = false;
+        char path[160];
+
+        for (size_t j = 0; j < COUNT_OF(things); j++)
+            is_thing = is_thing || strncmp(routes[i].path, things[j], strlen(things[j])) == 0;
+        if (!is_thing || routes[i].access != ROUTE_SUBMIT)
+            continue;
+        struct web_answer answer;
+
+        fill_path(routes[i].path, path, sizeof(path));
+        ask(routes[i].method, path, mine.secret,
+            strcmp(routes[i].method, "POST") == 0 ? "{}" : NULL, &answer);
+        expect(&answer, 403, "\"code\":\"not_owner\"");
+        web_release(&answer);
+        refused++;
+    }
+    assert_true(refused >= 4);
+}
+
 static void a_key_stores_no_more_than_its_bytes(void **state)
 {
     (void)state;
@@ -485,6 +537,7 @@ int main(void)
         PLAIN(a_refusal_leads_to_a_page_that_helps),
         PLAIN(each_route_asks_for_its_scope),
         PLAIN(what_a_key_made_is_seen_by_all_and_changed_by_it_and_admins),
+        PLAIN(each_call_that_changes_a_thing_asks_whose_it_is),
         PLAIN(a_key_stores_no_more_than_its_bytes),
         PLAIN(a_revoked_key_loses_its_streams_and_only_those),
         PLAIN(on_the_socket_the_daemons_user_needs_no_key_and_others_do),
