@@ -166,13 +166,14 @@ static bool seal(struct upload *upload, struct dataset_report *report, struct js
                  struct error *err)
 {
     struct file_writer *writer = upload->writer;
+    const char *filename = upload->file.filename;
 
     if (!scanner_finish(upload->scanner, report, err))
         return false;
     if (!dataset_report_accept(report, true, DATA_RULES_STRICT, err)) {
         (void)snprintf(err->param, sizeof(err->param), "file");
         if (ret_lines)
-            *ret_lines = report_lines_json(report, upload->file.filename, true);
+            *ret_lines = report_lines_json(report, &filename, true);
         report_name_file(upload->file.filename, err);
         return false;
     }

@@ -56,8 +56,9 @@ MUST_CHECK bool datasets_remove_temporaries(const char *state_folder, struct err
 MUST_CHECK bool datasets_sweep(const char *state_folder, struct store *store, struct error *err);
 
 /* {file, line, column, field, rule, reason} of a report's findings, for a job's error and an answer.
- * file is the name it was uploaded under. */
-struct json *report_lines_json(const struct dataset_report *report, const char *file, bool upload);
+ * files are the names they were uploaded under: one for each that was read. */
+struct json *report_lines_json(const struct dataset_report *report, const char *const *files,
+                               bool upload);
 /* Puts that name, cut where it is long, in front of what was found in the file. */
 void report_name_file(const char *file, struct error *err);
 

@@ -60,11 +60,15 @@ bool estimate_read(const struct asks_parts *parts, void *arguments, struct error
 
     if (!reading)
         return error_set(err, ERR_NO_MEMORY, "no memory for an estimate");
-    if (!jobfiles_find(parts->options, &estimate->job, &reading->files, err))
+    if (!jobfiles_find(parts->options, parts->store, &estimate->job, &reading->files, err))
         goto out;
     reading->files.job.stop = parts->stop;
-    ok = inputs_read(&reading->files.job, &reading->inputs, &reading->found.training,
-                     &reading->found.validation, err);
+    ok = inputs_read(&reading->files.job, &reading->inputs,
+                     &reading->found.reports[JOBFILES_TRAINING],
+                     &reading->found.reports[JOBFILES_VALIDATION], err) &&
+         (reading->files.test.count == 0 ||
+          train_check_files(&reading->files.job, &reading->files.test,
+                            &reading->found.reports[JOBFILES_TEST], err));
     if (!ok)
         estimate->lines = validator_explain(parts->store, &estimate->job, &reading->found, err);
     else

@@ -1,11 +1,13 @@
 #include "daemon/sched/jobfiles.h"
 
 #include "daemon/base/file.h"
+#include "daemon/base/json.h"
 #include "daemon/base/log.h"
 #include "daemon/sched/bases.h"
 #include "daemon/sched/datasets.h"
 #include "daemon/sched/request.h"
 #include "daemon/sched/scheduler.h"
+#include "store/models.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -24,30 +26,125 @@ static bool find_checkpoints(const char *state_folder, const char *job_id, char 
            file_join(ret_path, capacity, all, job_id, err);
 }
 
-bool jobfiles_find(const struct scheduler_options *options, const struct job_record *job,
-                   struct jobfiles *ret_files, struct error *err)
+/* ---- data sets ---------------------------------------------------------------------------------- */
+
+static const char *const params[][JOBFILES_KIND_COUNT] = {
+    {"training_file", "validation_file", "test_file"},
+    {"training_files", "validation_files", "test_files"},
+};
+
+const char *jobfiles_param(const struct job_record *job, enum jobfiles_kind kind)
+{
+    return params[job->inputs_json != NULL][kind];
+}
+
+static void add_id(struct jobfiles_list *list, const char *id)
+{
+    if (id && id[0] && list->count < LIMIT_JOB_FILES) /* the create took no more */
+        (void)snprintf(list->ids[list->count++], STORE_ID_SIZE, "%s", id);
+}
+
+bool jobfiles_list_ids(const struct job_record *job, enum jobfiles_kind kind,
+                       struct jobfiles_list *ret_list, struct error *err)
+{
+    const struct json *ids;
+    struct json *inputs = NULL;
+
+    *ret_list = (struct jobfiles_list){0};
+    if (!job->inputs_json) {
+        if (kind != JOBFILES_TEST)
+            add_id(ret_list, kind == JOBFILES_TRAINING ? job->training_file : job->validation_file);
+        return true;
+    }
+    if (!json_parse(job->inputs_json, strlen(job->inputs_json), &inputs, err))
+        return false;
+    ids = json_member(inputs, params[true][kind]);
+    for (const struct json *id = ids ? json_first(ids) : NULL; id; id = json_next(id))
+        add_id(ret_list, json_text(id));
+    json_free(inputs);
+    return true;
+}
+
+static bool find_data(const char *state_folder, const struct job_record *job,
+                      enum jobfiles_kind kind, struct jobfiles *files, size_t *ret_count,
+                      struct error *err)
+{
+    struct jobfiles_list list;
+
+    if (!jobfiles_list_ids(job, kind, &list, err))
+        return false;
+    for (size_t i = 0; i < list.count; i++) {
+        if (!dataset_path(files->data[kind][i], JOBFILES_PATH_BYTES, state_folder, list.ids[i],
+                          err))
+            return false;
+        files->paths[kind][i] = files->data[kind][i];
+    }
+    *ret_count = list.count;
+    return true;
+}
+
+static bool find_all_data(const char *state_folder, const struct job_record *job,
+                          struct jobfiles *files, struct error *err)
+{
+    size_t counts[JOBFILES_KIND_COUNT];
+
+    for (enum jobfiles_kind kind = 0; kind < JOBFILES_KIND_COUNT; kind++) {
+        if (!find_data(state_folder, job, kind, files, &counts[kind], err))
+            return false;
+    }
+    if (counts[JOBFILES_TRAINING] == 0)
+        return error_set_param(err, ERR_CORRUPT, "training_file",
+                               "the job's record names no training file");
+    files->job.training_path = files->paths[JOBFILES_TRAINING][0];
+    files->job.more_training =
+        (struct train_files){files->paths[JOBFILES_TRAINING] + 1, counts[JOBFILES_TRAINING] - 1};
+    files->test = (struct train_files){files->paths[JOBFILES_TEST], counts[JOBFILES_TEST]};
+    if (counts[JOBFILES_VALIDATION] == 0)
+        return true;
+    files->job.validation_path = files->paths[JOBFILES_VALIDATION][0];
+    files->job.more_validation = (struct train_files){files->paths[JOBFILES_VALIDATION] + 1,
+                                                      counts[JOBFILES_VALIDATION] - 1};
+    return true;
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------- */
+
+/* The adapter of the model that the job goes on from. */
+static bool find_start(const char *state_folder, struct store *store, const struct job_record *job,
+                       struct jobfiles *files, struct error *err)
+{
+    struct model_record parent;
+
+    if (!job->parent_model[0])
+        return true;
+    if (!models_get(store, job->parent_model, &parent, err) ||
+        !artifact_path(files->start, sizeof(files->start), state_folder, parent.artifact, err)) {
+        if (err)
+            (void)snprintf(err->param, sizeof(err->param), "model");
+        return false;
+    }
+    files->job.start_adapter_path = files->start;
+    return true;
+}
+
+bool jobfiles_find(const struct scheduler_options *options, struct store *store,
+                   const struct job_record *job, struct jobfiles *ret_files, struct error *err)
 {
     const char *state = options->state_folder;
     char artifact[STORE_ID_SIZE + sizeof(".safetensors")];
 
     (void)snprintf(artifact, sizeof(artifact), "%s.safetensors", job->id);
-    *ret_files = (struct jobfiles){
-        .job = {.base_folder = ret_files->base,
-                .base_name = job->base_model,
-                .training_path = ret_files->training,
-                .validation_path = job->validation_file[0] ? ret_files->validation : NULL,
-                .checkpoint_folder = ret_files->checkpoints,
-                .adapter_path = ret_files->adapter,
-                .device_label = job->device_used,
-                .memory_limit_bytes = options->memory_limit_bytes}};
+    *ret_files = (struct jobfiles){.job = {.base_folder = ret_files->base,
+                                           .base_name = job->base_model,
+                                           .checkpoint_folder = ret_files->checkpoints,
+                                           .adapter_path = ret_files->adapter,
+                                           .device_label = job->device_used,
+                                           .memory_limit_bytes = options->memory_limit_bytes}};
     if (!request_hyper_parse(job->hyperparameters_json, &ret_files->job.hyper, err) ||
         !bases_find(options->models_folder, job->base_model, ret_files->base,
                     sizeof(ret_files->base), err) ||
-        !dataset_path(ret_files->training, sizeof(ret_files->training), state, job->training_file,
-                      err) ||
-        (job->validation_file[0] &&
-         !dataset_path(ret_files->validation, sizeof(ret_files->validation), state,
-                       job->validation_file, err)) ||
+        !find_all_data(state, job, ret_files, err) ||
+        !find_start(state, store, job, ret_files, err) ||
         !artifact_path(ret_files->adapter, sizeof(ret_files->adapter), state, artifact, err) ||
         !find_checkpoints(state, job->id, ret_files->checkpoints, sizeof(ret_files->checkpoints),
                           err))

@@ -17,15 +17,31 @@
 
 struct scheduler_options;
 
-struct jobfiles {
-    char base[JOBFILES_PATH_BYTES], training[JOBFILES_PATH_BYTES], validation[JOBFILES_PATH_BYTES];
+enum jobfiles_kind { JOBFILES_TRAINING, JOBFILES_VALIDATION, JOBFILES_TEST, JOBFILES_KIND_COUNT };
+
+struct jobfiles_list {
+    char ids[LIMIT_JOB_FILES][STORE_ID_SIZE];
+    size_t count;
+};
+/* The ids of a job's files of a kind, in their order. */
+MUST_CHECK bool jobfiles_list_ids(const struct job_record *job, enum jobfiles_kind kind,
+                                  struct jobfiles_list *ret_list, struct error *err);
+/* The field of the create that names them: "training_file" or, in the other shape, "training_files". */
+const char *jobfiles_param(const struct job_record *job, enum jobfiles_kind kind);
+
+struct jobfiles { /* large: not for a stack */
+    char base[JOBFILES_PATH_BYTES], start[JOBFILES_PATH_BYTES];
+    char data[JOBFILES_KIND_COUNT][LIMIT_JOB_FILES][JOBFILES_PATH_BYTES];
+    const char *paths[JOBFILES_KIND_COUNT][LIMIT_JOB_FILES];
     char checkpoints[JOBFILES_PATH_BYTES], adapter[JOBFILES_PATH_BYTES];
     struct train_job job;
+    struct train_files test;
 };
 
-/* The checkpoint folder is made where missing. */
-MUST_CHECK bool jobfiles_find(const struct scheduler_options *options, const struct job_record *job,
-                              struct jobfiles *ret_files, struct error *err);
+/* The checkpoint folder is made where missing. store: to look up the model that it goes on from. */
+MUST_CHECK bool jobfiles_find(const struct scheduler_options *options, struct store *store,
+                              const struct job_record *job, struct jobfiles *ret_files,
+                              struct error *err);
 /* Removes a file nobody needs; one that stays costs space and is logged. */
 void jobfiles_remove(const char *path);
 /* Removes the resume checkpoints of a job that has ended, and its folder if nothing else is in it. */

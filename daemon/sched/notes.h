@@ -11,7 +11,8 @@
 
 #include "store/events.h"
 
-#define NOTES_MAX 128 /* two files' findings of two levels, their sums, and what goes with them */
+#define NOTES_MAX                                                                                  \
+    192 /* three kinds of files' findings of two levels, their sums, and what goes with them */
 
 struct json;
 

@@ -12,16 +12,16 @@
 #define LINE_LIST_BYTES ((size_t)512)
 #define FILE_SHOWN_BYTES 64 /* of a file's name in a message */
 
-/* param and file are left out where NULL. */
-static void add_problem(struct json *array, const char *param, const char *file,
+/* param and files are left out where NULL. */
+static void add_problem(struct json *array, const char *param, const char *const *files,
                         const struct problem *problem)
 {
     struct json *object = json_new_object();
 
     if (param)
         json_add_string(object, "param", param);
-    if (file)
-        json_add_string(object, "file", file);
+    if (files)
+        json_add_string(object, "file", files[problem->file]);
     json_add_int(object, "line", (int64_t)problem->line);
     json_add_int(object, "column", (int64_t)problem->column);
     json_add_string(object, "field", problem->field);
@@ -31,8 +31,14 @@ static void add_problem(struct json *array, const char *param, const char *file,
 }
 
 /* Findings of two levels in the order of their lines, at most LIMIT_PROBLEM_COUNT. */
-static void add_merged(struct json *array, const char *file, const struct dataset_report *report,
-                       enum problem_level first, enum problem_level second)
+static bool comes_first(const struct problem *left, const struct problem *right)
+{
+    return left->file != right->file ? left->file < right->file : left->line <= right->line;
+}
+
+static void add_merged(struct json *array, const char *const *files,
+                       const struct dataset_report *report, enum problem_level first,
+                       enum problem_level second)
 {
     size_t a = 0, b = 0;
 
@@ -43,31 +49,32 @@ static void add_merged(struct json *array, const char *file, const struct datase
 
         if (!left && !right)
             return;
-        if (left && (!right || left->line <= right->line)) {
-            add_problem(array, NULL, file, left);
+        if (left && (!right || comes_first(left, right))) {
+            add_problem(array, NULL, files, left);
             a++;
         } else {
-            add_problem(array, NULL, file, right);
+            add_problem(array, NULL, files, right);
             b++;
         }
     }
 }
 
-static void add_level(struct json *array, const char *file, const struct dataset_report *report,
-                      enum problem_level level)
+static void add_level(struct json *array, const char *const *files,
+                      const struct dataset_report *report, enum problem_level level)
 {
     for (size_t i = 0; i < report->problem_kept[level]; i++)
-        add_problem(array, NULL, file, &report->problems[level][i]);
+        add_problem(array, NULL, files, &report->problems[level][i]);
 }
 
-struct json *report_lines_json(const struct dataset_report *report, const char *file, bool upload)
+struct json *report_lines_json(const struct dataset_report *report, const char *const *files,
+                               bool upload)
 {
     struct json *array = json_new_array();
 
     if (upload)
-        add_level(array, file, report, PROBLEM_FATAL);
+        add_level(array, files, report, PROBLEM_FATAL);
     else
-        add_merged(array, file, report, PROBLEM_FATAL, PROBLEM_STRICT);
+        add_merged(array, files, report, PROBLEM_FATAL, PROBLEM_STRICT);
     return array;
 }
 
@@ -106,7 +113,9 @@ struct json *report_json(const struct dataset_report *report)
 
 /* Where warnings go, and whose they are. */
 struct warned {
-    const char *param, *file;
+    const char *param;
+    const char *const *files; /* by a finding's file */
+    const char *all;          /* the one file, or how many */
     struct json *warnings;
     struct notes *notes;
 };
@@ -117,14 +126,14 @@ static void warn_level(const struct dataset_report *report, enum problem_level l
     for (size_t i = 0; i < report->problem_kept[level]; i++) {
         const struct problem *problem = &report->problems[level][i];
 
-        add_problem(warned->warnings, warned->param, warned->file, problem);
-        notes_add(warned->notes, EVENT_WARN, "message", NULL, "%s line %zu%s%s%s: %s", warned->file,
-                  problem->line, problem->field[0] ? ", field '" : "", problem->field,
-                  problem->field[0] ? "'" : "", problem->reason);
+        add_problem(warned->warnings, warned->param, warned->files, problem);
+        notes_add(warned->notes, EVENT_WARN, "message", NULL, "%s line %zu%s%s%s: %s",
+                  warned->files[problem->file], problem->line, problem->field[0] ? ", field '" : "",
+                  problem->field, problem->field[0] ? "'" : "", problem->reason);
     }
     if (report->problem_count[level] > report->problem_kept[level])
         notes_add(warned->notes, EVENT_WARN, "message", NULL, "%s: %zu more lines like these",
-                  warned->file, report->problem_count[level] - report->problem_kept[level]);
+                  warned->all, report->problem_count[level] - report->problem_kept[level]);
 }
 
 static void list_lines(const struct dataset_report *report, const char *rule, size_t total,
@@ -135,7 +144,7 @@ static void list_lines(const struct dataset_report *report, const char *rule, si
     for (size_t i = 0; i < report->problem_kept[PROBLEM_WARNING]; i++) {
         const struct problem *problem = &report->problems[PROBLEM_WARNING][i];
 
-        if (strcmp(problem->rule, rule) == 0)
+        if (strcmp(problem->rule, rule) == 0 && report->file_count <= 1) /* else not by number */
             buf_format(out, "%s%zu", shown++ ? ", " : " (lines ", problem->line);
     }
     if (shown)
@@ -148,21 +157,25 @@ static void add_summary(const struct warned *warned, const char *rule, size_t co
     struct json *object = json_new_object();
 
     json_add_string(object, "param", warned->param);
-    json_add_string(object, "file", warned->file);
+    json_add_string(object, "file", warned->all);
     json_add_string(object, "rule", rule);
     json_add_int(object, "count", (int64_t)count);
     json_add_string(object, "reason", text);
     json_add(warned->warnings, NULL, object);
-    notes_add(warned->notes, EVENT_WARN, "message", NULL, "%s: %s", warned->file, text);
+    notes_add(warned->notes, EVENT_WARN, "message", NULL, "%s: %s", warned->all, text);
 }
 
-void report_warnings(const struct dataset_report *report, const char *param, const char *file,
-                     enum data_rules rules, struct json *warnings, struct notes *notes)
+void report_warnings(const struct dataset_report *report, const char *param,
+                     const char *const *files, enum data_rules rules, struct json *warnings,
+                     struct notes *notes)
 {
-    const struct warned warned = {param, file, warnings, notes};
+    char several[32];
+    const bool is_one = report->file_count <= 1;
+    const struct warned warned = {param, files, is_one ? files[0] : several, warnings, notes};
     char text[2 * LINE_LIST_BYTES];
     struct buf lines;
 
+    (void)snprintf(several, sizeof(several), "%zu files", report->file_count);
     buf_init(&lines, LINE_LIST_BYTES);
     if (report->overlong_count) {
         list_lines(report, "overlong", report->overlong_count, &lines);

@@ -21,8 +21,9 @@ struct json *report_json(const struct dataset_report *report);
 /* What a job goes on with although it was found: appended as objects {param, file, line, column,
  * field, rule, reason} to warnings, and told as events: one sentence for each finding and one for
  * what was left out, cut or skipped. param is the request's field, file the name it was uploaded
- * under. */
-void report_warnings(const struct dataset_report *report, const char *param, const char *file,
-                     enum data_rules rules, struct json *warnings, struct notes *notes);
+ * under, by its place among those read as one. */
+void report_warnings(const struct dataset_report *report, const char *param,
+                     const char *const *files, enum data_rules rules, struct json *warnings,
+                     struct notes *notes);
 
 #endif

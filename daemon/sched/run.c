@@ -153,8 +153,8 @@ static void note_memory(const struct run *run, const struct train_plan *plan, st
 
 static struct json *plan_json(const struct run *run, const struct train_plan *plan)
 {
-    static const char *const kept[] = {"training_data", "validation_data", "disk_bytes",
-                                       "memory_needs"};
+    static const char *const kept[] = {"training_data", "validation_data", "test_data",
+                                       "disk_bytes", "memory_needs"};
     struct json *object = json_new_object();
     struct json *groups = json_new_array(), *old = NULL;
 
@@ -312,6 +312,9 @@ static void fill_model(const struct run *run, const char *id, struct model_recor
     (void)snprintf(ret_model->job_id, sizeof(ret_model->job_id), "%s", run->job->id);
     (void)snprintf(ret_model->device, sizeof(ret_model->device), "%s", run_device(run)->id);
     (void)snprintf(ret_model->numerics, sizeof(ret_model->numerics), "%s", run->job->numerics);
+    (void)snprintf(ret_model->owner, sizeof(ret_model->owner), "%s", run->job->owner);
+    (void)snprintf(ret_model->parent_model, sizeof(ret_model->parent_model), "%s",
+                   run->job->parent_model);
 }
 
 /* The checkpoint, its model and their events appear together. */
@@ -397,7 +400,7 @@ static bool prepare(struct run *run, struct error *err)
         run->told_epochs[i] = checkpoints[i].step;
     run->told_epoch_count = count;
     free(checkpoints);
-    if (!jobfiles_find(parts->queue->options, job, &run->files, err))
+    if (!jobfiles_find(parts->queue->options, parts->store, job, &run->files, err))
         return false;
     run->files.job.digests = parts->queue->digests;
     if (parts->memory_limit_bytes > 0) /* what the others on the device leave */

@@ -28,7 +28,6 @@ struct validator {
 /* What one job's validating makes. */
 struct finding {
     struct validated found;
-    char training_name[STORE_NAME_SIZE], validation_name[STORE_NAME_SIZE]; /* as uploaded */
     struct jobfiles files;
     struct json *lines; /* of a refusal, or NULL */
     struct notes notes;
@@ -77,9 +76,11 @@ struct json *validator_plan(const struct scheduler_options *options, const struc
     size_t adapter_bytes = 0;
 
     json_add(object, "memory_needs", memory_json(&found->memory));
-    json_add(object, "training_data", data_json(&found->training));
+    json_add(object, "training_data", data_json(&found->reports[JOBFILES_TRAINING]));
     if (job->validation_file[0])
-        json_add(object, "validation_data", data_json(&found->validation));
+        json_add(object, "validation_data", data_json(&found->reports[JOBFILES_VALIDATION]));
+    if (found->reports[JOBFILES_TEST].file_count > 0)
+        json_add(object, "test_data", data_json(&found->reports[JOBFILES_TEST]));
     if (bases_adapter_bytes(options->models_folder, job->base_model, hyper->lora_rank,
                             &adapter_bytes, NULL))
         json_add_int(object, "disk_bytes", (int64_t)disk_bytes(adapter_bytes, hyper->n_epochs));
@@ -95,22 +96,53 @@ static void name_file(struct store *store, const char *id, char *ret_name, size_
                    id[0] && files_get(store, id, &file, NULL) ? file.filename : id);
 }
 
-static bool is_of_validation(const struct error *fault)
+/* The names that a job's files of a kind were uploaded under, one at least. */
+struct file_names {
+    char texts[LIMIT_JOB_FILES][STORE_NAME_SIZE];
+    const char *all[LIMIT_JOB_FILES];
+};
+
+static void name_files(struct store *store, const struct job_record *job, enum jobfiles_kind kind,
+                       struct file_names *names)
 {
-    return strcmp(fault->param, "validation_file") == 0;
+    struct jobfiles_list list;
+
+    *names = (struct file_names){.all = {""}};
+    if (!jobfiles_list_ids(job, kind, &list, NULL))
+        return; /* nothing was read of them either */
+    for (size_t i = 0; i < list.count; i++) {
+        name_file(store, list.ids[i], names->texts[i], sizeof(names->texts[i]));
+        names->all[i] = names->texts[i];
+    }
+}
+
+/* The kind of files a fault is about, by the trainer's word for it; of another fault, training. */
+static enum jobfiles_kind kind_of(const struct error *fault, bool *ret_is_file)
+{
+    static const char *const words[] = {"training_file", "validation_file", "test_file"};
+
+    for (enum jobfiles_kind kind = 0; kind < JOBFILES_KIND_COUNT; kind++) {
+        *ret_is_file = strcmp(fault->param, words[kind]) == 0;
+        if (*ret_is_file)
+            return kind;
+    }
+    return JOBFILES_TRAINING;
 }
 
 struct json *validator_explain(struct store *store, const struct job_record *job,
                                const struct validated *found, struct error *fault)
 {
-    bool other = is_of_validation(fault);
-    char name[STORE_NAME_SIZE];
+    bool is_file;
+    const enum jobfiles_kind kind = kind_of(fault, &is_file);
+    struct file_names names;
     struct json *lines;
 
-    name_file(store, other ? job->validation_file : job->training_file, name, sizeof(name));
-    if (other || strcmp(fault->param, "training_file") == 0)
-        report_name_file(name, fault);
-    lines = report_lines_json(other ? &found->validation : &found->training, name, false);
+    name_files(store, job, kind, &names);
+    if (is_file && found->reports[kind].file_count <= 1) /* else the message says which of them */
+        report_name_file(names.all[0], fault);
+    if (is_file)
+        (void)snprintf(fault->param, sizeof(fault->param), "%s", jobfiles_param(job, kind));
+    lines = report_lines_json(&found->reports[kind], names.all, false);
     if (lines && json_count(lines) > 0)
         return lines;
     json_free(lines);
@@ -129,11 +161,13 @@ static bool hand_in(struct validator *validator, const struct job_record *job, b
 
     if (accepted)
         plan = validator_plan(validator->options, job, &finding->files.job.hyper, &finding->found);
-    report_warnings(&finding->found.training, "training_file", finding->training_name, rules,
-                    warnings, &finding->notes);
-    if (job->validation_file[0])
-        report_warnings(&finding->found.validation, "validation_file", finding->validation_name,
-                        rules, warnings, &finding->notes);
+    for (enum jobfiles_kind kind = 0; kind < JOBFILES_KIND_COUNT; kind++) {
+        struct file_names names;
+
+        name_files(validator->store, job, kind, &names);
+        report_warnings(&finding->found.reports[kind], jobfiles_param(job, kind), names.all, rules,
+                        warnings, &finding->notes);
+    }
     ok = json_print_text(warnings, &warnings_text, err) &&
          (!plan || json_print_text(plan, &plan_text, err)) &&
          (!finding->lines || json_print_text(finding->lines, &lines_text, err));
@@ -152,6 +186,20 @@ static bool hand_in(struct validator *validator, const struct job_record *job, b
     return ok;
 }
 
+static bool read_files(struct validator *validator, const struct job_record *job,
+                       struct finding *finding)
+{
+    struct jobfiles *files = &finding->files;
+    struct validated *found = &finding->found;
+    struct error *fault = &finding->fault;
+
+    return jobfiles_find(validator->options, validator->store, job, files, fault) &&
+           train_validate(&files->job, &found->reports[JOBFILES_TRAINING],
+                          &found->reports[JOBFILES_VALIDATION], &found->memory, fault) &&
+           (files->test.count == 0 ||
+            train_check_files(&files->job, &files->test, &found->reports[JOBFILES_TEST], fault));
+}
+
 /* False: the verdict could not be kept. */
 static bool judge(struct validator *validator, const struct job_record *job)
 {
@@ -162,13 +210,7 @@ static bool judge(struct validator *validator, const struct job_record *job)
     if (!finding)
         return false;
     notes_init(&finding->notes);
-    name_file(validator->store, job->training_file, finding->training_name,
-              sizeof(finding->training_name));
-    name_file(validator->store, job->validation_file, finding->validation_name,
-              sizeof(finding->validation_name));
-    accepted = jobfiles_find(validator->options, job, &finding->files, &finding->fault) &&
-               train_validate(&finding->files.job, &finding->found.training,
-                              &finding->found.validation, &finding->found.memory, &finding->fault);
+    accepted = read_files(validator, job, finding);
     if (!accepted)
         finding->lines = validator_explain(validator->store, job, &finding->found, &finding->fault);
     kept = hand_in(validator, job, accepted, finding, &err);

@@ -12,6 +12,7 @@
 #define NEEDLED_VALIDATOR_H
 
 #include "daemon/sched/asks.h"
+#include "daemon/sched/jobfiles.h"
 #include "daemon/train/trainer.h"
 
 #include <pthread.h>
@@ -24,13 +25,14 @@ struct validator;
 
 /* What reading a job's files gave. */
 struct validated {
-    struct dataset_report training, validation;
+    struct dataset_report reports[JOBFILES_KIND_COUNT];
     struct train_memory memory;
 };
 /* The plan kept with a job whose files are accepted: what placement.h goes by, and what is told. */
 struct json *validator_plan(const struct scheduler_options *options, const struct job_record *job,
                             const struct hyperparameters *hyper, const struct validated *found);
-/* A fault gets the name of the file it is about in front; the lines as JSON, or NULL for none. */
+/* A fault gets the name of the file it is about in front, and the field of the create as its param; the
+ * lines as JSON, or NULL for none. */
 struct json *validator_explain(struct store *store, const struct job_record *job,
                                const struct validated *found, struct error *fault);
 
