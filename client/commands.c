@@ -3,15 +3,17 @@
 #include "client/http.h"
 #include "client/output.h"
 #include "client/watch.h"
+#include "client/words.h"
 
 #include <cjson/cJSON.h>
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#define PATH_BYTES 4096
 
 /* "--set name=value": numbers go as numbers, the rest as text. */
 static bool add_setting(cJSON *hyperparameters, const char *setting)
@@ -43,66 +45,45 @@ static bool add_seed(cJSON *body, const char *text)
 }
 
 struct submission {
-    const char *data, *validation;
+    struct words words;
     cJSON *body, *hyperparameters;
     cJSON *uploaded; /* ids of this call's uploads */
-    bool watch, curve, json;
+    bool json;
 };
 
-static bool read_submission(struct submission *submission, int count, char **arguments)
+/* The body's fields but for the files. */
+static bool read_submission(struct submission *submission, const char *command, int count,
+                            char **arguments)
 {
-    static const struct option options[] = {
-        {"model", required_argument, NULL, 'm'},  {"validation", required_argument, NULL, 'v'},
-        {"suffix", required_argument, NULL, 's'}, {"device", required_argument, NULL, 'd'},
-        {"seed", required_argument, NULL, 'e'},   {"set", required_argument, NULL, 'S'},
-        {"no-watch", no_argument, NULL, 'n'},     {"curve", no_argument, NULL, 'c'},
-        {"json", no_argument, NULL, 'j'},         {NULL, 0, NULL, 0},
-    };
-    static char program[] = "needlectl"; /* what getopt's own complaints begin with */
-    const char *model = "needle-3";
-    int option;
+    static const char *const texts[] = {"suffix", "device"};
+    struct words *words = &submission->words;
+    const char *model, *seed;
 
-    arguments[0] = program;
-    optind = 1;
-    while ((option = getopt_long(count, arguments, "m:v:s:d:S:", options, NULL)) != -1) {
-        switch (option) {
-        case 'm':
-            model = optarg;
-            break;
-        case 'v':
-            submission->validation = optarg;
-            break;
-        case 's':
-            (void)cJSON_AddStringToObject(submission->body, "suffix", optarg);
-            break;
-        case 'd':
-            (void)cJSON_AddStringToObject(submission->body, "device", optarg);
-            break;
-        case 'e':
-            if (!add_seed(submission->body, optarg))
-                return false;
-            break;
-        case 'S':
-            if (!add_setting(submission->hyperparameters, optarg))
-                return false;
-            break;
-        case 'n':
-            submission->watch = false;
-            break;
-        case 'c':
-            submission->curve = true;
-            break;
-        case 'j':
-            submission->json = true;
-            break;
-        default:
+    if (!words_read(command, count, arguments, words))
+        return false;
+    submission->json = words_value(words, "--json") != NULL;
+    model = words_value(words, "--model");
+    (void)cJSON_AddStringToObject(submission->body, "model", model ? model : "needle-3");
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        char option[32];
+        const char *value;
+
+        (void)snprintf(option, sizeof(option), "--%s", texts[i]);
+        value = words_value(words, option);
+        if (value)
+            (void)cJSON_AddStringToObject(submission->body, texts[i], value);
+    }
+    seed = words_value(words, "--seed");
+    if (seed && !add_seed(submission->body, seed))
+        return false;
+    for (int i = 0; i < words->option_count; i++) {
+        if (strncmp(words->option[i].name, "--set", 5) == 0 &&
+            !add_setting(submission->hyperparameters, words->option[i].value)) {
+            (void)fprintf(stderr, "needlectl: --set wants name=value, not '%s'\n",
+                          words->option[i].value);
             return false;
         }
     }
-    (void)cJSON_AddStringToObject(submission->body, "model", model);
-    if (optind + 1 != count)
-        return false;
-    submission->data = arguments[optind];
     return true;
 }
 
@@ -136,35 +117,31 @@ static void take_back(struct http *http, const struct submission *submission)
     cJSON_ArrayForEach(id, submission->uploaded)
     {
         (void)snprintf(path, sizeof(path), "/v1/files/%s", id->valuestring);
-        (void)http_delete(http, path); /* a copy left behind is harmless */
+        (void)http_delete(http, path, NULL); /* a copy left behind is harmless */
     }
 }
 
-#define SUBMISSION                                                                                 \
-    " DATA [--model NAME] [--validation DATA] [--suffix TEXT] [--seed N]\n"                        \
-    "       [--device NAME] [--set hyperparameter=value]..."
-
 /* Reads the arguments, uploads what is no file's id, and makes the call. COMMAND_OK: *ret_answer. */
-static int submit(struct http *http, const char *path, const char *usage, int count,
-                  char **arguments, struct submission *submission, cJSON **ret_answer)
+static int submit(struct http *http, const char *path, int count, char **arguments,
+                  struct submission *submission, cJSON **ret_answer)
 {
+    const char *validation;
     cJSON *method = cJSON_CreateObject();
     cJSON *supervised = cJSON_AddObjectToObject(method, "supervised");
     char *text = NULL;
     int status;
 
-    *submission = (struct submission){.watch = true,
-                                      .body = cJSON_CreateObject(),
+    *submission = (struct submission){.body = cJSON_CreateObject(),
                                       .hyperparameters = cJSON_CreateObject(),
                                       .uploaded = cJSON_CreateArray()};
     (void)cJSON_AddStringToObject(method, "type", "supervised");
     (void)cJSON_AddItemToObject(supervised, "hyperparameters", submission->hyperparameters);
     (void)cJSON_AddItemToObject(submission->body, "method", method);
-    if (!read_submission(submission, count, arguments))
-        return output_usage(usage);
-    if (!upload(http, submission, submission->data, "training_file") ||
-        (submission->validation != NULL &&
-         !upload(http, submission, submission->validation, "validation_file")))
+    if (!read_submission(submission, arguments[0], count, arguments))
+        return COMMAND_USAGE;
+    validation = words_value(&submission->words, "--validation");
+    if (!upload(http, submission, submission->words.word[0], "training_file") ||
+        (validation && !upload(http, submission, validation, "validation_file")))
         return output_refused(http);
     text = cJSON_PrintUnformatted(submission->body);
     if (text != NULL && http_call(http, path, text, ret_answer)) {
@@ -188,17 +165,17 @@ int command_submit(struct http *http, int count, char **arguments)
 {
     struct submission submission;
     cJSON *job = NULL;
-    int status =
-        submit(http, "/v1/fine_tuning/jobs", "submit" SUBMISSION " [--no-watch] [--curve] [--json]",
-               count, arguments, &submission, &job);
+    int status = submit(http, "/v1/fine_tuning/jobs", count, arguments, &submission, &job);
 
     if (status == COMMAND_OK && submission.json) {
         status = output_json(job);
     } else if (status == COMMAND_OK) {
         printf("created %s\n", output_text(job, "id"));
         (void)fflush(stdout);
-        if (submission.watch)
-            status = (int)watch_job(http, output_text(job, "id"), submission.curve);
+        if (!words_value(&submission.words, "--no-watch"))
+            status = (int)watch_job(http, output_text(job, "id"),
+                                    words_value(&submission.words, "--curve") ? WATCH_CURVE
+                                                                              : WATCH_PLAIN);
     }
     release(&submission, job);
     return status;
@@ -229,8 +206,7 @@ int command_estimate(struct http *http, int count, char **arguments)
 {
     struct submission submission;
     cJSON *estimate = NULL;
-    int status = submit(http, "/v1/fine_tuning/estimate", "estimate" SUBMISSION " [--json]", count,
-                        arguments, &submission, &estimate);
+    int status = submit(http, "/v1/fine_tuning/estimate", count, arguments, &submission, &estimate);
 
     if (status == COMMAND_OK) {
         take_back(http, &submission);
@@ -245,23 +221,22 @@ int command_estimate(struct http *http, int count, char **arguments)
 
 int command_watch(struct http *http, int count, char **arguments)
 {
-    bool curve = count == 3 && strcmp(arguments[2], "--curve") == 0;
+    enum watch_form form = WATCH_PLAIN;
+    struct words words;
 
-    if (count != 2 && !curve)
-        return output_usage("watch JOB [--curve]");
-    return (int)watch_job(http, arguments[1], curve);
+    if (!words_read("watch", count, arguments, &words))
+        return COMMAND_USAGE;
+    if (words_value(&words, "--json"))
+        form = WATCH_JSON;
+    else if (words_value(&words, "--curve"))
+        form = WATCH_CURVE;
+    return (int)watch_job(http, words.word[0], form);
 }
 
-int command_jobs(struct http *http, int count, char **arguments)
+static void print_jobs(const cJSON *list)
 {
-    cJSON *list = NULL;
     const cJSON *job = NULL;
 
-    (void)arguments; /* takes none */
-    if (count != 1)
-        return output_usage("jobs");
-    if (!http_call(http, "/v1/fine_tuning/jobs?limit=100", NULL, &list))
-        return output_refused(http);
     printf("%-30s %-17s %-12s %-9s %s\n", "JOB", "STATUS", "STEPS", "DEVICE", "MODEL");
     cJSON_ArrayForEach(job, cJSON_GetObjectItemCaseSensitive(list, "data"))
     {
@@ -279,36 +254,65 @@ int command_jobs(struct http *http, int count, char **arguments)
         if (output_text(job, "status_reason")[0] != '\0')
             printf("    %s\n", output_text(job, "status_reason"));
     }
-    cJSON_Delete(list);
-    return COMMAND_OK;
+}
+
+int command_jobs(struct http *http, int count, char **arguments)
+{
+    static const char *const options[] = {"--after"};
+    char path[PATH_BYTES];
+    const char *limit;
+    struct words words;
+    cJSON *list = NULL;
+
+    if (!words_read("jobs", count, arguments, &words))
+        return COMMAND_USAGE;
+    limit = words_value(&words, "--limit");
+    (void)snprintf(path, sizeof(path), "/v1/fine_tuning/jobs?limit=%.20s", limit ? limit : "100");
+    if (!words_add_query(http, &words, path, sizeof(path), options, COUNT_OF(options)))
+        return COMMAND_USAGE;
+    if (!http_call(http, path, NULL, &list))
+        return output_refused(http);
+    if (!words_value(&words, "--json"))
+        print_jobs(list);
+    return output_end(&words, list);
+}
+
+/* "/v1/fine_tuning/jobs/<id><rest>", with the id escaped. */
+static void job_path(struct http *http, const char *id, const char *rest, char path[PATH_BYTES])
+{
+    char *escaped = http_escape(http, id);
+
+    (void)snprintf(path, PATH_BYTES, "/v1/fine_tuning/jobs/%s%s", escaped ? escaped : "", rest);
+    free(escaped);
 }
 
 int command_cancel(struct http *http, int count, char **arguments)
 {
-    char path[256];
+    char path[PATH_BYTES];
+    struct words words;
     cJSON *job = NULL;
 
-    if (count != 2)
-        return output_usage("cancel JOB");
-    (void)snprintf(path, sizeof(path), "/v1/fine_tuning/jobs/%s/cancel", arguments[1]);
+    if (!words_read("cancel", count, arguments, &words))
+        return COMMAND_USAGE;
+    job_path(http, words.word[0], "/cancel", path);
     if (!http_call(http, path, "", &job))
         return output_refused(http);
-    printf("%s %s\n", output_text(job, "id"), output_text(job, "status"));
-    cJSON_Delete(job);
-    return COMMAND_OK;
+    if (!words_value(&words, "--json"))
+        printf("%s %s\n", output_text(job, "id"), output_text(job, "status"));
+    return output_end(&words, job);
 }
 
 /* A job's id stands for the model it made. */
 static bool resolve_model(struct http *http, const char *name, char *ret_model, size_t capacity)
 {
-    char path[256];
+    char path[PATH_BYTES];
     cJSON *job = NULL;
 
     if (strncmp(name, "ftjob-", 6) != 0) {
         (void)snprintf(ret_model, capacity, "%s", name);
         return true;
     }
-    (void)snprintf(path, sizeof(path), "/v1/fine_tuning/jobs/%s", name);
+    job_path(http, name, "", path);
     if (!http_call(http, path, NULL, &job))
         return false;
     (void)snprintf(ret_model, capacity, "%s", output_text(job, "fine_tuned_model"));
@@ -318,47 +322,45 @@ static bool resolve_model(struct http *http, const char *name, char *ret_model, 
 
 int command_fetch(struct http *http, int count, char **arguments)
 {
-    const char *target = "adapter.safetensors";
+    const char *target;
     char model[256];
-    char path[1024];
+    char path[PATH_BYTES];
+    struct words words;
     char *escaped;
+    cJSON *record = NULL;
     uint64_t size = 0;
-    bool ok;
 
-    if (count == 4 && strcmp(arguments[2], "-o") == 0)
-        target = arguments[3];
-    else if (count != 2)
-        return output_usage("fetch JOB-OR-MODEL [-o FILE]");
-    if (!resolve_model(http, arguments[1], model, sizeof(model)))
+    if (!words_read("fetch", count, arguments, &words))
+        return COMMAND_USAGE;
+    target = words_value(&words, "-o");
+    target = target ? target : "adapter.safetensors";
+    if (!resolve_model(http, words.word[0], model, sizeof(model)))
         return output_refused(http);
     if (model[0] == '\0') {
-        (void)fprintf(stderr, "needlectl: job %s has no model\n", arguments[1]);
+        (void)fprintf(stderr, "needlectl: job %s has no model\n", words.word[0]);
         return COMMAND_REFUSED;
     }
     escaped = http_escape(http, model);
-    (void)snprintf(path, sizeof(path), "/v1/models/%s/adapter.safetensors",
-                   escaped != NULL ? escaped : model);
-    free(escaped);
-    ok = http_download(http, path, target, &size);
-    if (!ok) {
-        int status = output_refused(http);
-
-        return http_status(http) == 200 ? COMMAND_REFUSED : status;
+    (void)snprintf(path, sizeof(path), "/v1/models/%s", escaped ? escaped : "");
+    if (!http_call(http, path, NULL, &record)) {
+        free(escaped);
+        return output_refused(http);
     }
-    printf("%s: %llu bytes\n", target, (unsigned long long)size);
-    return COMMAND_OK;
+    (void)snprintf(path, sizeof(path), "/v1/models/%s/adapter.safetensors", escaped ? escaped : "");
+    free(escaped);
+    if (!http_download(http, path, target, &size)) {
+        cJSON_Delete(record);
+        return output_not_saved(http);
+    }
+    if (!words_value(&words, "--json"))
+        printf("%s: %llu bytes\n", target, (unsigned long long)size);
+    return output_end(&words, record);
 }
 
-int command_devices(struct http *http, int count, char **arguments)
+static void print_devices(const cJSON *list)
 {
-    cJSON *list = NULL;
     const cJSON *item = NULL;
 
-    (void)arguments; /* takes none */
-    if (count != 1)
-        return output_usage("devices");
-    if (!http_call(http, "/v1/devices", NULL, &list))
-        return output_refused(http);
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(list, "data"))
     {
         const cJSON *total = cJSON_GetObjectItemCaseSensitive(item, "memory_total_bytes");
@@ -376,6 +378,18 @@ int command_devices(struct http *http, int count, char **arguments)
     }
     cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(list, "missing")) printf(
         "%-8s not available: %s\n", output_text(item, "platform"), output_text(item, "reason"));
-    cJSON_Delete(list);
-    return COMMAND_OK;
+}
+
+int command_devices(struct http *http, int count, char **arguments)
+{
+    struct words words;
+    cJSON *list = NULL;
+
+    if (!words_read("devices", count, arguments, &words))
+        return COMMAND_USAGE;
+    if (!http_call(http, "/v1/devices", NULL, &list))
+        return output_refused(http);
+    if (!words_value(&words, "--json"))
+        print_devices(list);
+    return output_end(&words, list);
 }

@@ -4,9 +4,9 @@
 #include "client/follow.h"
 #include "client/http.h"
 #include "client/output.h"
+#include "client/words.h"
 
 #include <cjson/cJSON.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,9 +14,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-static const char usage[] =
-    "events [--follow] [--after EVENT] [--types TYPE,...] [--limit N] [--json]";
 
 struct options {
     bool follow, json;
@@ -78,38 +75,18 @@ static bool take_event(void *context, const struct sse_event *event)
 
 static bool read_options(struct options *options, int count, char **arguments)
 {
-    static const struct option known[] = {
-        {"follow", no_argument, NULL, 'f'},      {"after", required_argument, NULL, 'a'},
-        {"types", required_argument, NULL, 't'}, {"limit", required_argument, NULL, 'n'},
-        {"json", no_argument, NULL, 'j'},        {NULL, 0, NULL, 0},
-    };
-    static char program[] = "needlectl"; /* what getopt's own complaints begin with */
-    int option;
+    struct words words;
 
-    arguments[0] = program;
-    optind = 1;
-    while ((option = getopt_long(count, arguments, "fa:t:n:j", known, NULL)) != -1) {
-        switch (option) {
-        case 'f':
-            options->follow = true;
-            break;
-        case 'a':
-            options->after = optarg;
-            break;
-        case 't':
-            options->types = optarg;
-            break;
-        case 'n':
-            options->limit = optarg;
-            break;
-        case 'j':
-            options->json = true;
-            break;
-        default:
-            return false;
-        }
-    }
-    return optind == count;
+    if (!words_read("events", count, arguments, &words))
+        return false;
+    *options = (struct options){
+        .follow = words_value(&words, "--follow"),
+        .json = words_value(&words, "--json"),
+        .after = words_value(&words, "--after"),
+        .types = words_value(&words, "--types"),
+        .limit = words_value(&words, "--limit"),
+    };
+    return true;
 }
 
 /* "name=value" behind ? or &, escaped. */
@@ -155,7 +132,7 @@ int command_events(struct http *http, int count, char **arguments)
     int status = COMMAND_OK;
 
     if (!read_options(&options, count, arguments))
-        return output_usage(usage);
+        return COMMAND_USAGE;
     if (options.follow && options.after)
         (void)snprintf(after, sizeof(after), "%s", options.after);
     else

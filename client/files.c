@@ -3,104 +3,15 @@
 #include "client/commands.h"
 #include "client/http.h"
 #include "client/output.h"
+#include "client/words.h"
 
 #include <cjson/cJSON.h>
-#include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PATH_BYTES 4096
-#define WORDS_MAX 3 /* that are no options */
-
-struct words {
-    const char *word[WORDS_MAX];
-    int count;
-    bool json;
-    const char *target, *search, *expires;
-    /* Of a query: name and value, in the order of the options. */
-    char query[PATH_BYTES];
-    size_t query_size;
-};
-
-/* Appends "&name=value", escaped, with "_" for the option's "-"; false when it does not fit. */
-static bool add_query(struct http *http, struct words *words, const char *option, const char *value)
-{
-    char *escaped = http_escape(http, value);
-    char name[32];
-    int size;
-
-    (void)snprintf(name, sizeof(name), "%s", option);
-    for (char *at = name; (at = strchr(at, '-')) != NULL; at++)
-        *at = '_';
-
-    if (escaped == NULL)
-        return false;
-    size = snprintf(words->query + words->query_size, sizeof(words->query) - words->query_size,
-                    "%c%s=%s", words->query_size == 0 ? '?' : '&', name, escaped);
-    free(escaped);
-    if (size < 0 || (size_t)size >= sizeof(words->query) - words->query_size)
-        return false;
-    words->query_size += (size_t)size;
-    return true;
-}
-
-/* Options that become fields of the query have the field's name, with hyphens. */
-static bool read_words(struct http *http, int count, char **arguments, struct words *words)
-{
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'},
-        {"output", required_argument, NULL, 'o'},
-        {"expires", required_argument, NULL, 'e'},
-        {"search", required_argument, NULL, 'q'},
-        {"limit", required_argument, NULL, 'q'},
-        {"model", required_argument, NULL, 'q'},
-        {"max-len", required_argument, NULL, 'q'},
-        {"data-rules", required_argument, NULL, 'q'},
-        {"overlong", required_argument, NULL, 'q'},
-        {"validation-file", required_argument, NULL, 'q'},
-        {"problems-after", required_argument, NULL, 'q'},
-        {"problems-limit", required_argument, NULL, 'q'},
-        {NULL, 0, NULL, 0},
-    };
-    static char program[] = "needlectl"; /* what getopt's own complaints begin with */
-    int option, index = 0;
-
-    *words = (struct words){0};
-    arguments[0] = program;
-    optind = 1;
-    while ((option = getopt_long(count, arguments, "o:", options, &index)) != -1) {
-        switch (option) {
-        case 'j':
-            words->json = true;
-            break;
-        case 'o':
-            words->target = optarg;
-            break;
-        case 'e':
-            words->expires = optarg;
-            break;
-        case 'q':
-            if (!add_query(http, words, options[index].name, optarg))
-                return false;
-            break;
-        default:
-            return false;
-        }
-    }
-    while (optind < count && words->count < WORDS_MAX)
-        words->word[words->count++] = arguments[optind++];
-    return optind == count;
-}
-
-static bool get(struct http *http, const char *path, const struct words *words, cJSON **ret_answer)
-{
-    char whole[2 * PATH_BYTES];
-
-    (void)snprintf(whole, sizeof(whole), "%s%s", path, words->query);
-    return http_call(http, whole, NULL, ret_answer);
-}
 
 /* "/v1/files/<id><rest>", with the id escaped. */
 static void file_path(struct http *http, const char *id, const char *rest, char path[PATH_BYTES])
@@ -114,24 +25,25 @@ static void file_path(struct http *http, const char *id, const char *rest, char 
 int command_upload(struct http *http, int count, char **arguments)
 {
     struct words words;
+    const char *expires;
     cJSON *file = NULL;
     char *end = NULL;
     double expires_s = 0;
-    int status = COMMAND_OK;
 
-    if (read_words(http, count, arguments, &words) && words.expires != NULL)
-        expires_s = strtod(words.expires, &end);
-    if (words.count != 1 || words.query_size > 0 ||
-        (end != NULL && (*end != '\0' || !(expires_s >= 1 && expires_s < 1e9))))
-        return output_usage("upload FILE [--expires SECONDS] [--json]");
+    if (!words_read("upload", count, arguments, &words))
+        return COMMAND_USAGE;
+    expires = words_value(&words, "--expires");
+    if (expires)
+        expires_s = strtod(expires, &end);
+    if (expires && (*end != '\0' || !(expires_s >= 1 && expires_s < 1e9))) {
+        (void)fprintf(stderr, "needlectl: --expires wants seconds, not '%s'\n", expires);
+        return COMMAND_USAGE;
+    }
     if (!http_upload_for(http, words.word[0], (long)expires_s, &file))
         return output_refused(http);
-    if (words.json)
-        status = output_json(file);
-    else
+    if (!words_value(&words, "--json"))
         printf("uploaded %s as %s\n", words.word[0], output_text(file, "id"));
-    cJSON_Delete(file);
-    return status;
+    return output_end(&words, file);
 }
 
 /* ---- files -------------------------------------------------------------------------------------- */
@@ -142,101 +54,98 @@ static void print_file(const cJSON *file)
            output_number(file, "line_count"), output_text(file, "filename"));
 }
 
-static int list_files(struct http *http, const struct words *words)
+static int list_files(struct http *http, int count, char **arguments)
 {
+    static const char *const options[] = {"--search", "--purpose", "--order", "--after", "--limit"};
+    char path[PATH_BYTES] = "/v1/files";
+    struct words words;
     cJSON *list = NULL;
     const cJSON *file = NULL;
-    int status = COMMAND_OK;
 
-    if (!get(http, "/v1/files", words, &list))
+    if (!words_read("files", count, arguments, &words) ||
+        !words_add_query(http, &words, path, sizeof(path), options, COUNT_OF(options)))
+        return COMMAND_USAGE;
+    if (!http_call(http, path, NULL, &list))
         return output_refused(http);
-    if (words->json) {
-        status = output_json(list);
-    } else {
+    if (!words_value(&words, "--json")) {
         printf("%-30s %12s %8s  %s\n", "FILE", "BYTES", "LINES", "NAME");
         cJSON_ArrayForEach(file, output_member(list, "data")) print_file(file);
     }
-    cJSON_Delete(list);
-    return status;
+    return output_end(&words, list);
 }
 
-static int get_file(struct http *http, const struct words *words)
+static int get_file(struct http *http, int count, char **arguments)
 {
     char path[PATH_BYTES];
+    struct words words;
     cJSON *file = NULL;
-    int status = COMMAND_OK;
 
-    file_path(http, words->word[1], "", path);
-    if (!get(http, path, words, &file))
-        return output_refused(http);
-    if (words->json)
-        status = output_json(file);
-    else
-        print_file(file);
-    cJSON_Delete(file);
-    return status;
-}
-
-static int delete_file(struct http *http, const struct words *words)
-{
-    char path[PATH_BYTES];
-
-    file_path(http, words->word[1], "", path);
-    if (!http_delete(http, path))
-        return output_refused(http);
-    if (words->json)
-        printf("{\"id\":\"%s\",\"object\":\"file\",\"deleted\":true}\n", words->word[1]);
-    else
-        printf("%s deleted\n", words->word[1]);
-    return COMMAND_OK;
-}
-
-static int download_file(struct http *http, const struct words *words)
-{
-    const char *target = words->target;
-    char path[PATH_BYTES];
-    cJSON *file = NULL;
-    uint64_t size = 0;
-    int status = COMMAND_OK;
-
-    file_path(http, words->word[1], "", path);
+    if (!words_read("files get", count, arguments, &words))
+        return COMMAND_USAGE;
+    file_path(http, words.word[0], "", path);
     if (!http_call(http, path, NULL, &file))
         return output_refused(http);
-    if (target == NULL)
+    if (!words_value(&words, "--json"))
+        print_file(file);
+    return output_end(&words, file);
+}
+
+static int delete_file(struct http *http, int count, char **arguments)
+{
+    char path[PATH_BYTES];
+    struct words words;
+    cJSON *answer = NULL;
+
+    if (!words_read("files delete", count, arguments, &words))
+        return COMMAND_USAGE;
+    file_path(http, words.word[0], "", path);
+    if (!http_delete(http, path, &answer))
+        return output_refused(http);
+    if (!words_value(&words, "--json"))
+        printf("%s deleted\n", words.word[0]);
+    return output_end(&words, answer);
+}
+
+static int download_file(struct http *http, int count, char **arguments)
+{
+    const char *target;
+    char path[PATH_BYTES];
+    struct words words;
+    cJSON *file = NULL;
+    uint64_t size = 0;
+    int status;
+
+    if (!words_read("files download", count, arguments, &words))
+        return COMMAND_USAGE;
+    file_path(http, words.word[0], "", path);
+    if (!http_call(http, path, NULL, &file))
+        return output_refused(http);
+    target = words_value(&words, "-o");
+    if (!target)
         target = output_text(file, "filename"); /* a label: it has no folder part */
-    file_path(http, words->word[1], "/content", path);
+    file_path(http, words.word[0], "/content", path);
     if (!http_download(http, path, target, &size)) {
-        status = output_refused(http);
-        if (http_status(http) == 200)
-            status = COMMAND_REFUSED;
-    } else if (words->json) {
-        status = output_json(file);
-    } else {
-        printf("%s: %llu bytes\n", target, (unsigned long long)size);
+        status = output_not_saved(http);
+        cJSON_Delete(file);
+        return status;
     }
-    cJSON_Delete(file);
-    return status;
+    if (!words_value(&words, "--json"))
+        printf("%s: %llu bytes\n", target, (unsigned long long)size);
+    return output_end(&words, file);
 }
 
 int command_files(struct http *http, int count, char **arguments)
 {
     static const struct {
         const char *name;
-        int (*run)(struct http *http, const struct words *words);
+        int (*run)(struct http *http, int count, char **arguments);
     } kinds[] = {{"get", get_file}, {"delete", delete_file}, {"download", download_file}};
-    struct words words;
 
-    if (!read_words(http, count, arguments, &words))
-        words.count = -1;
-    if (words.count == 0 || (words.count == 1 && strcmp(words.word[0], "list") == 0))
-        return list_files(http, &words);
-    for (size_t i = 0; words.count == 2 && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        if (strcmp(words.word[0], kinds[i].name) == 0)
-            return kinds[i].run(http, &words);
+    for (size_t i = 0; count > 1 && i < COUNT_OF(kinds); i++) {
+        if (strcmp(arguments[1], kinds[i].name) == 0)
+            return kinds[i].run(http, count, arguments);
     }
-    return output_usage("files [list [--search TEXT] [--limit N]] [--json]\n"
-                        "       needlectl files get|delete FILE [--json]\n"
-                        "       needlectl files download FILE [-o PATH] [--json]");
+    return list_files(http, count, arguments);
 }
 
 /* ---- data --------------------------------------------------------------------------------------- */
@@ -310,26 +219,27 @@ static void print_report(const cJSON *report)
 
 int command_report(struct http *http, int count, char **arguments)
 {
+    static const char *const options[] = {
+        "--model",           "--max-len",        "--data-rules",    "--overlong",
+        "--validation-file", "--problems-after", "--problems-limit"};
     char path[PATH_BYTES];
     struct words words;
     cJSON *report = NULL;
+    bool accepted;
     int status;
 
-    if (!read_words(http, count, arguments, &words) || words.count != 1)
-        return output_usage(
-            "report FILE [--model NAME] [--max-len N] [--data-rules RULES]\n"
-            "       [--overlong WHAT] [--validation-file FILE] [--problems-after N]\n"
-            "       [--problems-limit N] [--json]");
+    if (!words_read("report", count, arguments, &words))
+        return COMMAND_USAGE;
     file_path(http, words.word[0], "/report", path);
-    if (!get(http, path, &words, &report))
+    if (!words_add_query(http, &words, path, sizeof(path), options, COUNT_OF(options)))
+        return COMMAND_USAGE;
+    if (!http_call(http, path, NULL, &report))
         return output_refused(http);
-    status = cJSON_IsTrue(output_member(report, "accepted")) ? COMMAND_OK : COMMAND_REFUSED;
-    if (!words.json)
+    accepted = cJSON_IsTrue(output_member(report, "accepted"));
+    if (!words_value(&words, "--json"))
         print_report(report);
-    else if (output_json(report) != COMMAND_OK)
-        status = COMMAND_USAGE;
-    cJSON_Delete(report);
-    return status;
+    status = output_end(&words, report);
+    return status == COMMAND_OK && !accepted ? COMMAND_REFUSED : status;
 }
 
 static void print_example(const cJSON *example)
@@ -350,22 +260,20 @@ static void print_example(const cJSON *example)
 
 int command_example(struct http *http, int count, char **arguments)
 {
+    static const char *const options[] = {"--model", "--max-len", "--data-rules", "--overlong"};
     char path[PATH_BYTES], rest[64];
     struct words words;
     cJSON *example = NULL;
-    int status = COMMAND_OK;
 
-    if (!read_words(http, count, arguments, &words) || words.count != 2)
-        return output_usage("example FILE LINE [--model NAME] [--max-len N] [--data-rules RULES]\n"
-                            "       [--overlong WHAT] [--json]");
+    if (!words_read("example", count, arguments, &words))
+        return COMMAND_USAGE;
     (void)snprintf(rest, sizeof(rest), "/examples/%.40s", words.word[1]);
     file_path(http, words.word[0], rest, path);
-    if (!get(http, path, &words, &example))
+    if (!words_add_query(http, &words, path, sizeof(path), options, COUNT_OF(options)))
+        return COMMAND_USAGE;
+    if (!http_call(http, path, NULL, &example))
         return output_refused(http);
-    if (words.json)
-        status = output_json(example);
-    else
+    if (!words_value(&words, "--json"))
         print_example(example);
-    cJSON_Delete(example);
-    return status;
+    return output_end(&words, example);
 }

@@ -240,7 +240,7 @@ bool http_call(struct http *http, const char *path, const char *body, cJSON **re
     return ok;
 }
 
-bool http_delete(struct http *http, const char *path)
+bool http_delete(struct http *http, const char *path, cJSON **ret_json)
 {
     struct curl_slist *headers = prepare(http, path, NULL);
     cJSON *answer = NULL;
@@ -248,7 +248,10 @@ bool http_delete(struct http *http, const char *path)
 
     (void)curl_easy_setopt(http->curl, CURLOPT_CUSTOMREQUEST, "DELETE");
     ok = perform_json(http, &answer);
-    cJSON_Delete(answer);
+    if (ok && ret_json)
+        *ret_json = answer;
+    else
+        cJSON_Delete(answer);
     curl_slist_free_all(headers);
     return ok;
 }

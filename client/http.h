@@ -26,7 +26,7 @@ long http_status(const struct http *http); /* of the last answer; 0: none came *
 
 /* path from the root: "/v1/fine_tuning/jobs". body NULL: GET, "": an empty POST. */
 bool http_call(struct http *http, const char *path, const char *body, struct cJSON **ret_json);
-bool http_delete(struct http *http, const char *path);
+bool http_delete(struct http *http, const char *path, struct cJSON **ret_json); /* may be NULL */
 /* Uploads a file with purpose fine-tune. */
 bool http_upload(struct http *http, const char *file_path, struct cJSON **ret_json);
 /* The same, to be kept for so many seconds; 0: for ever. */

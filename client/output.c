@@ -2,6 +2,8 @@
 
 #include "client/commands.h"
 #include "client/http.h"
+#include "client/table.h"
+#include "client/words.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -13,9 +15,16 @@ int output_refused(const struct http *http)
     return http_status(http) == 0 ? COMMAND_USAGE : COMMAND_REFUSED;
 }
 
-int output_usage(const char *text)
+int output_not_saved(const struct http *http)
 {
-    (void)fprintf(stderr, "usage: needlectl %s\n", text);
+    const int status = output_refused(http);
+
+    return http_status(http) == 200 ? COMMAND_REFUSED : status;
+}
+
+int output_usage(const char *command)
+{
+    table_print_usage(stderr, command);
     return COMMAND_USAGE;
 }
 
@@ -49,4 +58,12 @@ int output_json(const struct cJSON *answer)
     puts(text);
     free(text);
     return COMMAND_OK;
+}
+
+int output_end(const struct words *words, struct cJSON *answer)
+{
+    const int status = words_value(words, "--json") ? output_json(answer) : COMMAND_OK;
+
+    cJSON_Delete(answer);
+    return status;
 }

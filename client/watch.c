@@ -3,10 +3,12 @@
 #include "client/curve.h"
 #include "client/follow.h"
 #include "client/http.h"
+#include "client/output.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +18,8 @@
 #define BAR_WIDTH 24
 
 struct watch {
-    bool terminal, show_curve, bar_shown;
+    enum watch_form form;
+    bool terminal, bar_shown;
     double started_s; /* monotonic, at the first step seen */
     double first_step;
     double *losses;
@@ -104,7 +107,9 @@ static bool take_event(void *context, const struct sse_event *event)
     const cJSON *level = cJSON_GetObjectItemCaseSensitive(json, "level");
     const cJSON *state = cJSON_GetObjectItemCaseSensitive(data, "status");
 
-    if (strcmp(event->type, "metrics") == 0) {
+    if (watch->form == WATCH_JSON) {
+        (void)output_json(json); /* its status is of no use in the middle of a list */
+    } else if (strcmp(event->type, "metrics") == 0) {
         show_step(watch, data);
     } else if (cJSON_IsString(message) && strcmp(event->type, "done") != 0) {
         clear_bar(watch);
@@ -120,7 +125,7 @@ static bool take_event(void *context, const struct sse_event *event)
 }
 
 /* The job's own record has the last word, whatever the stream said. */
-static enum watch_status closing_status(struct http *http, const char *job_id)
+static enum watch_status closing_status(struct http *http, const char *job_id, enum watch_form form)
 {
     char path[256];
     cJSON *job = NULL;
@@ -141,7 +146,9 @@ static enum watch_status closing_status(struct http *http, const char *job_id)
         else if (strcmp(state->valuestring, "failed") == 0)
             status = WATCH_FAILED;
     }
-    if (status == WATCH_SUCCEEDED) {
+    if (form == WATCH_JSON) {
+        (void)output_json(job); /* the exit status is the job's */
+    } else if (status == WATCH_SUCCEEDED) {
         const cJSON *model = cJSON_GetObjectItemCaseSensitive(job, "fine_tuned_model");
 
         printf("succeeded: %s\n", cJSON_IsString(model) ? model->valuestring : "(no model)");
@@ -166,9 +173,9 @@ static void leave(int signal_number)
     _exit(128 + signal_number);
 }
 
-enum watch_status watch_job(struct http *http, const char *job_id, bool show_curve)
+enum watch_status watch_job(struct http *http, const char *job_id, enum watch_form form)
 {
-    struct watch watch = {.terminal = isatty(STDOUT_FILENO) == 1, .show_curve = show_curve};
+    struct watch watch = {.terminal = isatty(STDOUT_FILENO) == 1, .form = form};
     enum watch_status status = WATCH_LOST;
     char path[256];
 
@@ -179,7 +186,7 @@ enum watch_status watch_job(struct http *http, const char *job_id, bool show_cur
     case FOLLOW_STOPPED:
     case FOLLOW_READ:
         clear_bar(&watch);
-        status = closing_status(http, job_id);
+        status = closing_status(http, job_id, form);
         break;
     case FOLLOW_REFUSED:
         clear_bar(&watch);
@@ -192,7 +199,7 @@ enum watch_status watch_job(struct http *http, const char *job_id, bool show_cur
                       http_error(http), job_id);
         break;
     }
-    if (show_curve && status == WATCH_SUCCEEDED)
+    if (form == WATCH_CURVE && status == WATCH_SUCCEEDED)
         curve_print(stdout, watch.losses, watch.loss_count);
     free(watch.losses);
     return status;

@@ -10,12 +10,16 @@
 #ifndef NEEDLED_CLIENT_WATCH_H
 #define NEEDLED_CLIENT_WATCH_H
 
-#include <stdbool.h>
-
 struct http;
 
 enum watch_status { WATCH_SUCCEEDED = 0, WATCH_FAILED = 1, WATCH_LOST = 2, WATCH_CANCELLED = 3 };
 
-enum watch_status watch_job(struct http *http, const char *job_id, bool show_curve);
+enum watch_form {
+    WATCH_PLAIN,
+    WATCH_CURVE, /* and the curve of the loss at the end */
+    WATCH_JSON,  /* each event a line of JSON, then the job's record */
+};
+
+enum watch_status watch_job(struct http *http, const char *job_id, enum watch_form form);
 
 #endif
