@@ -29,7 +29,7 @@ train
 shares() { awk '/ %  / { sum += $(NF - 2) } END { print (sum > 98 && sum < 102) ? "whole" : sum }' <<<"$answer"; }
 expect "shares of operations and of the rest make a whole" is "$(shares)" whole
 expect "each step has one optimiser's" is "$(awk '$1 == "adamw" { print $2 }' <<<"$answer")" 1
-expect "the share of the peak is told" has "of sgemm's peak" "$answer"
+expect "the share of the peak is told" has "of the peak of products" "$answer"
 expect "and the formula with its sum" has '^  all .* MFLOP a row' "$(grep '^  all' <<<"$answer")"
 
 answer=$("$out/tests/bench_http" "$out/needled" tests/fixtures/needle3 mini readers 20 pairs 1 seconds 1 2>&1)
