@@ -499,6 +499,14 @@ static void keep_rate(const struct run *run)
         log_failure(run, "keep the rate", &err);
 }
 
+/* Nothing of the job is run again: its own end was kept, or a cancel's. */
+static bool has_ended(const struct run *run, const struct queue_outcome *outcome)
+{
+    if (outcome->kind == OUTCOME_STOPPED || outcome->kind == OUTCOME_DEVICE_FAULT)
+        return false;
+    return outcome->kept || atomic_load_explicit(&run->slot->cancelled, memory_order_acquire);
+}
+
 static void release(struct run *run)
 {
     json_free(run->warnings);
@@ -534,10 +542,10 @@ bool run_job(const struct run_parts *parts, struct job_record *job)
     if (outcome.kind == OUTCOME_SUCCEEDED)
         keep_rate(run);
     kept = hand_in(parts, &outcome);
-    if (kept && outcome.kind != OUTCOME_STOPPED && outcome.kind != OUTCOME_DEVICE_FAULT)
+    if (kept && has_ended(run, &outcome))
         jobfiles_remove_resume(parts->queue->options->state_folder, job->id);
     if (kept && outcome.kind == OUTCOME_SUCCEEDED && !outcome.kept)
-        jobfiles_remove(run->files.adapter); /* cancelled at the last moment */
+        jobfiles_remove(run->files.adapter); /* cancelled or paused at the last moment */
     release(run);
     return kept;
 }

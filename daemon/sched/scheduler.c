@@ -7,6 +7,7 @@
 #include "daemon/sched/estimate.h"
 #include "daemon/sched/inspect.h"
 #include "daemon/sched/jobfiles.h"
+#include "daemon/sched/pauses.h"
 #include "daemon/sched/queue.h"
 #include "daemon/sched/submission.h"
 #include "daemon/sched/validator.h"
@@ -163,16 +164,33 @@ bool scheduler_submit(struct scheduler *scheduler, const struct json *request,
     return ok;
 }
 
-bool scheduler_cancel(struct scheduler *scheduler, const char *job_id, struct error *err)
+/* Has the function run for the job of that id. */
+static bool ask_for(struct scheduler *scheduler, mailbox_function *function, const char *job_id,
+                    struct error *err)
 {
     char id[STORE_ID_SIZE];
 
     (void)snprintf(id, sizeof(id), "%s", job_id);
     if (strcmp(id, job_id) != 0)
         return error_set(err, ERR_NOT_FOUND, "no job '%.64s'", job_id);
-    if (!mailbox_call(scheduler->mailbox, queue_cancel, id, err))
+    return mailbox_call(scheduler->mailbox, function, id, err);
+}
+
+bool scheduler_pause(struct scheduler *scheduler, const char *job_id, struct error *err)
+{
+    return ask_for(scheduler, pauses_pause, job_id, err);
+}
+
+bool scheduler_resume(struct scheduler *scheduler, const char *job_id, struct error *err)
+{
+    return ask_for(scheduler, pauses_resume, job_id, err);
+}
+
+bool scheduler_cancel(struct scheduler *scheduler, const char *job_id, struct error *err)
+{
+    if (!ask_for(scheduler, queue_cancel, job_id, err))
         return false;
-    jobfiles_remove_resume(scheduler->options.state_folder, id); /* a worker cleans up again */
+    jobfiles_remove_resume(scheduler->options.state_folder, job_id); /* a worker cleans up again */
     return true;
 }
 

@@ -62,6 +62,10 @@ struct job_made {
 MUST_CHECK bool scheduler_submit(struct scheduler *scheduler, const struct json *request,
                                  const struct job_terms *terms, struct job_made *ret_made,
                                  struct error *err);
+/* Paused, or queued again, is committed before these return; pauses.h has what each state answers. */
+MUST_CHECK bool scheduler_pause(struct scheduler *scheduler, const char *job_id, struct error *err);
+MUST_CHECK bool scheduler_resume(struct scheduler *scheduler, const char *job_id,
+                                 struct error *err);
 /* Cancelled is committed before this returns; a second cancel is harmless; a finished job otherwise is
  * ERR_CONFLICT. */
 MUST_CHECK bool scheduler_cancel(struct scheduler *scheduler, const char *job_id,

@@ -82,16 +82,27 @@ void slots_vacate(struct slots *slots, size_t slot)
     (void)pthread_mutex_unlock(&slots->lock);
 }
 
-void slots_cancel(struct slots *slots, const char *job_id)
+static void stop_job(struct slots *slots, const char *job_id, bool cancelled)
 {
     (void)pthread_mutex_lock(&slots->lock);
     for (size_t i = 0; i < slots->count; i++) {
         if (strcmp(slots->items[i].job_id, job_id) != 0)
             continue;
-        atomic_store_explicit(&slots->items[i].cancelled, true, memory_order_release);
+        if (cancelled)
+            atomic_store_explicit(&slots->items[i].cancelled, true, memory_order_release);
         atomic_store_explicit(&slots->items[i].stop, true, memory_order_release);
     }
     (void)pthread_mutex_unlock(&slots->lock);
+}
+
+void slots_cancel(struct slots *slots, const char *job_id)
+{
+    stop_job(slots, job_id, true);
+}
+
+void slots_pause(struct slots *slots, const char *job_id)
+{
+    stop_job(slots, job_id, false);
 }
 
 void slots_stop(struct slots *slots)

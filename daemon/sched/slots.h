@@ -60,6 +60,7 @@ void slots_occupy(struct slots *slots, size_t slot, const char *job_id, uint64_t
 bool slots_settle(struct slots *slots, size_t slot);
 void slots_vacate(struct slots *slots, size_t slot);
 void slots_cancel(struct slots *slots, const char *job_id); /* tells its worker, if it has one */
+void slots_pause(struct slots *slots, const char *job_id);  /* the same: it keeps the last step */
 void slots_stop(struct slots *slots);                       /* tells all workers */
 
 /* reason NULL: in service again. The first reason stays while it is out of service: false when the

@@ -76,12 +76,23 @@ void waiting_review(struct queue *queue)
 
 /* ---- who is next -------------------------------------------------------------------------------------- */
 
+/* Paused and resumed in haste, a job may not have left its worker yet, which writes its checkpoint. */
+static bool is_leaving(const struct slots *slots, const char *job_id)
+{
+    for (size_t i = 0; i < slots->count; i++) {
+        if (strcmp(slots->items[i].job_id, job_id) == 0) /* only this thread writes it */
+            return true;
+    }
+    return false;
+}
+
 /* One page of the line; what was chosen is moved out of it. */
-static void choose_from(struct job_record *jobs, size_t count, size_t device,
-                        struct waiting_choice *choice)
+static void choose_from(const struct queue *queue, struct job_record *jobs, size_t count,
+                        size_t device, struct waiting_choice *choice)
 {
     for (size_t i = 0; i < count && !choice->found; i++) {
-        if (!placement_takes(&choice->view, &jobs[i], device, &choice->grant))
+        if (is_leaving(&queue->slots, jobs[i].id) ||
+            !placement_takes(&choice->view, &jobs[i], device, &choice->grant))
             continue;
         choice->job = jobs[i];
         jobs[i] = (struct job_record){0}; /* its texts are the choice's now */
@@ -107,7 +118,7 @@ bool waiting_choose(struct queue *queue, size_t device, struct waiting_choice *r
             last = jobs[count - 1].place;
             if (ret_choice->looked_at == 0)
                 placement_look(queue, &ret_choice->view);
-            choose_from(jobs, count, device, ret_choice);
+            choose_from(queue, jobs, count, device, ret_choice);
         }
         jobs_free(jobs, count);
     } while (count == WAITING_LOOKED_AT && !ret_choice->found);
