@@ -58,5 +58,6 @@ fault races "Invalid read" embed.cu 's/tokens\[GROUP\]/tokens[GROUP + 9]/' embed
 fault races "Invalid write" sum_squares.cu 's/scratch\[GROUP_SCRATCH\]/scratch[GROUP_SCRATCH - 16]/' sum_squares
 fault races "divergence" cross_entropy.cu '0,/group_max(/s//THREAD > 9 ? 0 : group_max(/' cross_entropy
 fault unset_values "uninitialized" code.h 's/if (THREAD < count)/if (THREAD < count - 1)/' round_code
+fault unset_values "value written to global" heads.cu '/gpu_heads_gain_partials/,$s/if (TEAM == 0 \&\& c < C)/if (TEAM == 0 \&\& c < C - 1)/' heads
 fault unset_values "Uninitialized" taps.cu 's|float sum = 0|float sum|' taps
 fault numbers "normalised squared error" attention_tile.h 's|apart < window|apart <= window|' 'attention in'
