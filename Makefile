@@ -7,7 +7,7 @@ PARALLEL  = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 V        ?=
 Q        := $(if $(V),,@)
 DEB_DEPS := build-essential pkg-config libmicrohttpd-dev libcjson-dev libopenblas-dev libsqlite3-dev \
-            libsentencepiece-dev libcurl4-openssl-dev nettle-dev libcmocka-dev curl
+            libsentencepiece-dev libcurl4-openssl-dev nettle-dev libcmocka-dev curl python3 python3-yaml
 PKGS     := libmicrohttpd libcjson openblas sqlite3 sentencepiece libcurl nettle
 
 # ---- flags ---------------------------------------------------------------------------------------
@@ -15,6 +15,7 @@ PKGS     := libmicrohttpd libcjson openblas sqlite3 sentencepiece libcurl nettle
 CC       ?= gcc
 CXX      ?= g++
 OBJCOPY  ?= objcopy
+PYTHON   ?= $(firstword $(wildcard /usr/bin/python3) python3)
 VERSION  := $(shell cat daemon/VERSION)
 CPPFLAGS += -I. -D_GNU_SOURCE -MMD -MP -DNEEDLED_VERSION='"$(VERSION)"' \
             $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
@@ -54,6 +55,7 @@ SRC_bench   := $(filter-out tests/bench/bench_%,$(wildcard tests/bench/*.c tests
 SRC_lines   := $(wildcard tests/support/lines/*.c)
 
 OBJ_kernels := $(LEVELS:%=$(OUT)/cpu_%.o)
+OBJ_api     := $(OUT)/api/openapi_json.o
 
 object = $(patsubst %,$(OUT)/%.o,$(basename $(1)))
 archive = $(foreach room,$(1),$(OUT)/lib$(room).a)
@@ -188,6 +190,15 @@ $(OUT)/%.o: %.cc | $(OUT)/deps
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  CXX   $<")
 	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c $< -o $@
+
+# The description of what is served, as text in the program.
+$(OUT)/api/openapi_json.c: api/openapi.yaml api/openapi.py daemon/VERSION | $(OUT)/deps
+	@mkdir -p $(@D)
+	$(Q)$(PYTHON) api/openapi.py $(VERSION) <$< >$@.part && mv $@.part $@
+
+$(OBJ_api): $(OUT)/api/openapi_json.c
+	@$(if $(V),,echo "  CC    $<")
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 
 # A level's objects become one, of which only the table is seen from outside. Rounding to a grid must
 # give the oracle's bits, so nothing is fused there.

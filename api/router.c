@@ -17,6 +17,7 @@
 
 static const struct route routes[] = {
     {"GET", "/healthz", health_handle_get, DROP, ROUTE_OPEN},
+    {"GET", "/v1/openapi.json", description_handle_get, DROP, ROUTE_OPEN},
     {"GET", GUARD_HELP_PATH, keys_handle_help, DROP, ROUTE_OPEN},
     {"POST", "/v1/keys", keys_handle_create, JSON, ROUTE_ADMIN},
     {"GET", "/v1/keys", keys_handle_list, DROP, ROUTE_ADMIN},
