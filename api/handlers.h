@@ -39,6 +39,7 @@ MUST_CHECK bool estimates_handle_create(struct request *request, struct error *e
 MUST_CHECK bool jobs_handle_create(struct request *request, struct error *err);
 MUST_CHECK bool jobs_handle_list(struct request *request, struct error *err);
 MUST_CHECK bool jobs_handle_get(struct request *request, struct error *err);
+MUST_CHECK bool jobs_handle_move(struct request *request, struct error *err);
 MUST_CHECK bool jobs_handle_cancel(struct request *request, struct error *err);
 MUST_CHECK bool checkpoints_handle_list(struct request *request, struct error *err);
 

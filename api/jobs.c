@@ -2,7 +2,6 @@
 #include "api/objects.h"
 #include "api/page.h"
 #include "api/request.h"
-#include "daemon/base/clock.h"
 #include "daemon/base/json.h"
 #include "daemon/base/limits.h"
 #include "daemon/sched/scheduler.h"
@@ -17,11 +16,14 @@
 static bool answer_job(struct request *request, const char *id, struct error *err)
 {
     struct job_record job = {0};
+    struct job_outlook outlook;
     bool ok;
 
     if (!jobs_get(request->store, id, &job, err))
         return false;
-    ok = response_set_json(&request->response, 200, objects_job(&job, clock_unix_s()), err);
+    ok = scheduler_look_ahead(request->services->scheduler, request->store, &job, 1, &outlook,
+                              err) &&
+         response_set_json(&request->response, 200, objects_job(&job, &outlook), err);
     job_record_release(&job);
     return ok;
 }
@@ -48,11 +50,12 @@ bool jobs_handle_create(struct request *request, struct error *err)
 
 bool jobs_handle_list(struct request *request, struct error *err)
 {
+    struct job_outlook outlooks[LIMIT_EVENT_PAGE];
     const struct jobs_filter filter = {0};
     struct job_record *jobs = NULL;
     struct store_page page;
     size_t count = 0;
-    bool has_more = false;
+    bool has_more = false, ok;
     struct json *data;
 
     if (!page_read(request, JOBS_DEFAULT, LIMIT_EVENT_PAGE, &page, err))
@@ -60,18 +63,33 @@ bool jobs_handle_list(struct request *request, struct error *err)
     page.ascending = false;
     if (!jobs_list(request->store, &filter, &page, &jobs, &count, &has_more, err))
         return false;
-    data = json_new_array();
-    for (size_t i = 0; i < count; i++) {
-        json_add(data, NULL, objects_job(&jobs[i], clock_unix_s()));
-        job_record_release(&jobs[i]);
+    ok = scheduler_look_ahead(request->services->scheduler, request->store, jobs, count, outlooks,
+                              err);
+    if (ok) {
+        data = json_new_array();
+        for (size_t i = 0; i < count; i++)
+            json_add(data, NULL, objects_job(&jobs[i], &outlooks[i]));
+        ok = response_set_json(&request->response, 200, page_answer(data, has_more), err);
     }
-    free(jobs);
-    return response_set_json(&request->response, 200, page_answer(data, has_more), err);
+    jobs_free(jobs, count);
+    return ok;
 }
 
 bool jobs_handle_get(struct request *request, struct error *err)
 {
     return answer_job(request, request->params[0], err);
+}
+
+bool jobs_handle_move(struct request *request, struct error *err)
+{
+    struct json *body = NULL;
+    bool ok;
+
+    if (!request_read_json(request, &body, err))
+        return false;
+    ok = scheduler_move(request->services->scheduler, request->params[0], body, err);
+    json_free(body);
+    return ok && answer_job(request, request->params[0], err);
 }
 
 bool jobs_handle_cancel(struct request *request, struct error *err)

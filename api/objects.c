@@ -1,6 +1,7 @@
 #include "api/objects.h"
 
 #include "daemon/base/json.h"
+#include "daemon/sched/scheduler.h"
 #include "store/checkpoints.h"
 #include "store/events.h"
 #include "store/files.h"
@@ -98,18 +99,6 @@ static struct json *job_error(const struct job_record *job)
     return object;
 }
 
-/* As far as the steps so far tell; 0: unknown. */
-static int64_t estimated_finish(const struct job_record *job, int64_t now_unix_s)
-{
-    int64_t elapsed_s = now_unix_s - job->started_unix_s;
-
-    if (job->state != JOB_RUNNING || job->started_unix_s <= 0 || job->completed_steps <= 0 ||
-        elapsed_s < 0 || job->total_steps < job->completed_steps)
-        return 0;
-    return now_unix_s + (int64_t)((double)elapsed_s / (double)job->completed_steps *
-                                  (double)(job->total_steps - job->completed_steps));
-}
-
 /* What the hosted API does not have. */
 static void add_own_fields(struct json *object, const struct job_record *job)
 {
@@ -128,7 +117,17 @@ static void add_own_fields(struct json *object, const struct job_record *job)
     json_add(object, "warnings", warnings ? warnings : json_new_array());
 }
 
-struct json *objects_job(const struct job_record *job, int64_t now_unix_s)
+/* queue_position is null for a job that does not wait. */
+static void add_place(struct json *object, const struct job_record *job,
+                      const struct job_outlook *outlook)
+{
+    json_add_int(object, "priority", job->place.priority);
+    add_time(object, "queue_position", outlook->queue_position);
+    add_time(object, "estimated_start", outlook->start_unix_s);
+    add_text(object, "sweep_id", job->sweep_id);
+}
+
+struct json *objects_job(const struct job_record *job, const struct job_outlook *outlook)
 {
     struct json *object = json_new_object();
 
@@ -151,10 +150,11 @@ struct json *objects_job(const struct job_record *job, int64_t now_unix_s)
         json_add_null(object, "trained_tokens");
     json_add(object, "error", job_error(job));
     json_add_int(object, "seed", job->seed);
-    add_time(object, "estimated_finish", estimated_finish(job, now_unix_s));
+    add_time(object, "estimated_finish", outlook->finish_unix_s);
     json_add(object, "integrations", json_new_array());
     json_add(object, "metadata", stored(job->metadata_json));
     add_text(object, "user_provided_suffix", job->suffix);
+    add_place(object, job, outlook);
     add_own_fields(object, job);
     return object;
 }

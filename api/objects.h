@@ -14,11 +14,12 @@
 struct checkpoint_record;
 struct event_record;
 struct file_record;
+struct job_outlook;
 struct job_record;
 struct json;
 
 struct json *objects_file(const struct file_record *file);
-struct json *objects_job(const struct job_record *job, int64_t now_unix_s);
+struct json *objects_job(const struct job_record *job, const struct job_outlook *outlook);
 struct json *objects_event(const struct event_record *event);
 struct json *objects_checkpoint(const struct checkpoint_record *checkpoint);
 

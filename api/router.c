@@ -38,6 +38,7 @@ static const struct route routes[] = {
     {"POST", "/v1/fine_tuning/jobs", jobs_handle_create, JSON, ROUTE_SUBMIT},
     {"GET", "/v1/fine_tuning/jobs", jobs_handle_list, DROP, ROUTE_READ},
     {"GET", JOB, jobs_handle_get, DROP, ROUTE_READ},
+    {"POST", JOB "/move", jobs_handle_move, JSON, ROUTE_SUBMIT},
     {"POST", JOB "/cancel", jobs_handle_cancel, DROP, ROUTE_SUBMIT},
     {"GET", JOB "/events", events_handle_list, DROP, ROUTE_READ},
     {"GET", "/v1/events", events_handle_list_all, DROP, ROUTE_READ},

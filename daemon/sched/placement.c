@@ -63,6 +63,13 @@ void placement_look(struct queue *queue, struct placement_view *ret_view)
     }
 }
 
+void placement_glance(struct queue *queue, struct placement_view *ret_view)
+{
+    *ret_view = (struct placement_view){.queue = queue};
+    for (size_t i = 0; i < queue->slots.device_count; i++)
+        ret_view->devices[i].use = slots_use(&queue->slots, i);
+}
+
 /* ---- what a job needs ------------------------------------------------------------------------------- */
 
 struct needs { /* 0: not known */
@@ -178,6 +185,15 @@ static bool suits(const struct placement_view *view, const struct job_record *jo
         return false;
     return !is_auto(job) || devices_is_gpu(device_of(view, device)->kind) ||
            !has_gpu_for(view, needs);
+}
+
+void placement_list_suited(const struct placement_view *view, const struct job_record *job,
+                           bool ret_suited[DEVICE_MAX])
+{
+    const struct needs needs = needs_of(job);
+
+    for (size_t i = 0; i < view->queue->slots.device_count; i++)
+        ret_suited[i] = suits(view, job, &needs, i);
 }
 
 static bool runs_now(const struct placement_view *view, const struct job_record *job,

@@ -35,6 +35,12 @@ struct placement_view { /* of all devices, at one moment */
 };
 void placement_look(struct queue *queue, struct placement_view *ret_view);
 
+/* The same without asking the devices: their memory counts as at the start. Any thread. */
+void placement_glance(struct queue *queue, struct placement_view *ret_view);
+/* Which devices the job is for, now or when its turn comes. Any thread. */
+void placement_list_suited(const struct placement_view *view, const struct job_record *job,
+                           bool ret_suited[DEVICE_MAX]);
+
 struct placement_grant {
     uint64_t reserved_bytes; /* 0: the needs are not known */
     uint64_t limit_bytes;    /* of the job's plan; 0: what the device has */

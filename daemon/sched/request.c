@@ -1,6 +1,7 @@
 #include "daemon/sched/request.h"
 
 #include "daemon/base/json.h"
+#include "daemon/sched/order.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -271,7 +272,7 @@ static bool check_integrations(const struct json *body, struct error *err)
 
 /* ---- two shapes --------------------------------------------------------------------------------- */
 
-#define COMMON_FIELDS "model", "hyperparameters", "suffix", "seed", "device", "metadata"
+#define COMMON_FIELDS "model", "hyperparameters", "suffix", "seed", "device", "metadata", "priority"
 
 static const char *const openai_only[] = {"training_file", "validation_file", "method",
                                           "integrations"};
@@ -384,6 +385,8 @@ bool request_read(const struct json *body, struct request *ret_request, struct e
     request.rank_given = given(hyper, "lora_rank") != NULL;
     request.alpha_given = given(hyper, "lora_alpha") != NULL;
     if (!json_get_int(body, "seed", false, 0, SEED_MAX, &request.seed, err) ||
+        !json_get_int(body, "priority", false, -ORDER_PRIORITY_MAX, ORDER_PRIORITY_MAX,
+                      &request.priority, err) ||
         !json_get_string(body, "suffix", false, &request.suffix, err) ||
         (given(body, "suffix") && !check_suffix(request.suffix, err)) ||
         !json_get_object(body, "metadata", false, &request.metadata, err) ||

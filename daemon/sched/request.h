@@ -30,7 +30,7 @@ struct request {
     int64_t max_depth;                                   /* 0: not given */
     const char *suffix, *device;                         /* "" and "auto" when not given */
     const struct json *metadata;                         /* object, or NULL */
-    int64_t seed;
+    int64_t seed, priority;                              /* order.h */
     struct hyperparameters hyper;
     bool max_len_given; /* else it follows the base */
     bool rank_given, alpha_given;

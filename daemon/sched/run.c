@@ -225,6 +225,21 @@ static void on_plan(void *context, const struct train_plan *plan)
     }
 }
 
+/* What the times of this job and of those behind it are reckoned from. */
+static void note_pace(struct run *run, const struct train_step *step)
+{
+    struct slot_step made = {.number = (int64_t)step->step,
+                             .total = (int64_t)step->total_steps,
+                             .at_ns = clock_monotonic_ns()};
+
+    if (step->tokens_per_second > 0) {
+        made.seconds = (double)step->tokens / step->tokens_per_second;
+        run->rate_tokens += (double)step->tokens;
+        run->rate_s += made.seconds;
+    }
+    slots_note_step(&run->parts->queue->slots, run->parts->slot, &made);
+}
+
 static void on_step(void *context, const struct train_step *step)
 {
     struct run *run = context;
@@ -233,10 +248,7 @@ static void on_step(void *context, const struct train_step *step)
                                          .train_loss = step->train_loss};
     struct json *data;
 
-    if (step->tokens_per_second > 0) {
-        run->rate_tokens += (double)step->tokens;
-        run->rate_s += (double)step->tokens / step->tokens_per_second;
-    }
+    note_pace(run, step);
     if (slots_settle(&run->parts->queue->slots, run->parts->slot))
         mailbox_tell_news(run->parts->queue->mailbox); /* another job may fit beside this one */
     if ((int64_t)step->step <= run->told_steps)

@@ -5,8 +5,10 @@
 #include "daemon/base/log.h"
 #include "daemon/sched/bases.h"
 #include "daemon/sched/estimate.h"
+#include "daemon/sched/forecast.h"
 #include "daemon/sched/inspect.h"
 #include "daemon/sched/jobfiles.h"
+#include "daemon/sched/order.h"
 #include "daemon/sched/pauses.h"
 #include "daemon/sched/queue.h"
 #include "daemon/sched/submission.h"
@@ -192,6 +194,22 @@ bool scheduler_cancel(struct scheduler *scheduler, const char *job_id, struct er
         return false;
     jobfiles_remove_resume(scheduler->options.state_folder, job_id); /* a worker cleans up again */
     return true;
+}
+
+bool scheduler_move(struct scheduler *scheduler, const char *job_id, const struct json *body,
+                    struct error *err)
+{
+    struct order_wish wish = {0};
+
+    (void)snprintf(wish.job_id, sizeof(wish.job_id), "%s", job_id); /* cut, it is nobody's */
+    return order_read(body, &wish, err) && mailbox_call(scheduler->mailbox, order_move, &wish, err);
+}
+
+bool scheduler_look_ahead(struct scheduler *scheduler, struct store *store,
+                          const struct job_record *jobs, size_t count,
+                          struct job_outlook *ret_outlooks, struct error *err)
+{
+    return forecast_jobs(scheduler->queue, store, jobs, count, ret_outlooks, err);
 }
 
 /* ---- questions about data ---------------------------------------------------------------------------- */

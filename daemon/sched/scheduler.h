@@ -71,6 +71,21 @@ MUST_CHECK bool scheduler_resume(struct scheduler *scheduler, const char *job_id
 MUST_CHECK bool scheduler_cancel(struct scheduler *scheduler, const char *job_id,
                                  struct error *err);
 
+/* Gives a waiting job another place in the line, as the body says (order.h has the rule). */
+MUST_CHECK bool scheduler_move(struct scheduler *scheduler, const char *job_id,
+                               const struct json *body, struct error *err);
+
+/* Where a job stands and what is expected of it (forecast.h has the rule); 0: it does not wait, does not
+ * run, or it is not known. */
+struct job_outlook {
+    int64_t queue_position; /* among all that wait, from 1 */
+    int64_t start_unix_s, finish_unix_s;
+};
+/* One for each of the jobs, with the caller's store. */
+MUST_CHECK bool scheduler_look_ahead(struct scheduler *scheduler, struct store *store,
+                                     const struct job_record *jobs, size_t count,
+                                     struct job_outlook *ret_outlooks, struct error *err);
+
 /* What is asked about a data set; texts as in a job's hyper-parameters, NULL where not given. */
 struct inspect_request {
     const char *file_id, *validation_file, *model, *data_rules, *overlong;

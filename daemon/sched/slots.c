@@ -4,6 +4,7 @@
 #include "daemon/sched/inventory.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,6 +61,7 @@ void slots_occupy(struct slots *slots, size_t slot, const char *job_id, uint64_t
     (void)pthread_mutex_lock(&slots->lock);
     (void)snprintf(item->job_id, sizeof(item->job_id), "%s", job_id);
     item->reserved_bytes = reserved_bytes;
+    item->first = item->last = (struct slot_step){0};
     (void)pthread_mutex_unlock(&slots->lock);
 }
 
@@ -80,6 +82,53 @@ void slots_vacate(struct slots *slots, size_t slot)
     slots->items[slot].job_id[0] = '\0';
     slots->items[slot].reserved_bytes = 0;
     (void)pthread_mutex_unlock(&slots->lock);
+}
+
+void slots_note_step(struct slots *slots, size_t slot, const struct slot_step *step)
+{
+    struct slot *item = &slots->items[slot];
+
+    (void)pthread_mutex_lock(&slots->lock);
+    if (item->first.number == 0)
+        item->first = *step;
+    item->last = *step;
+    (void)pthread_mutex_unlock(&slots->lock);
+}
+
+double slots_remaining_s(struct slots *slots, size_t slot, int64_t now_ns)
+{
+    const struct slot *item = &slots->items[slot];
+    struct slot_step first, last;
+    double pace, left;
+    bool idle;
+
+    (void)pthread_mutex_lock(&slots->lock);
+    idle = item->job_id[0] == '\0';
+    first = item->first;
+    last = item->last;
+    (void)pthread_mutex_unlock(&slots->lock);
+    if (idle)
+        return 0;
+    if (last.number > first.number)
+        pace = (double)(last.at_ns - first.at_ns) / 1e9 / (double)(last.number - first.number);
+    else
+        pace = last.seconds > 0 ? last.seconds : (double)NAN; /* also where none was made */
+    left = pace * (double)(last.total - last.number) - (double)(now_ns - last.at_ns) / 1e9;
+    return left < 0 ? 0 : left;
+}
+
+bool slots_find(struct slots *slots, const char *job_id, size_t *ret_slot)
+{
+    bool found = false;
+
+    (void)pthread_mutex_lock(&slots->lock);
+    for (size_t i = 0; i < slots->count && !found; i++) {
+        found = strcmp(slots->items[i].job_id, job_id) == 0;
+        if (found)
+            *ret_slot = i;
+    }
+    (void)pthread_mutex_unlock(&slots->lock);
+    return found;
 }
 
 static void stop_job(struct slots *slots, const char *job_id, bool cancelled)

@@ -23,12 +23,18 @@
 /* The flags are set by the scheduler's thread: cancelled before stop, so that a worker that has seen
  * stop (acquire) also sees cancelled. They are cleared when a job is claimed, on the same thread, so
  * none is left over for the next job. */
+struct slot_step { /* that a job has made */
+    int64_t number, total;
+    double seconds; /* what it took by itself; 0: not known */
+    int64_t at_ns;  /* clock_monotonic_ns */
+};
 struct slot {
     size_t device;    /* in slots.devices */
     int thread_count; /* compute threads of its worker */
     atomic_bool stop, cancelled;
-    char job_id[STORE_ID_SIZE]; /* guarded by lock; "" idle */
-    uint64_t reserved_bytes;    /* guarded by lock: what its job has still to take */
+    char job_id[STORE_ID_SIZE];   /* guarded by lock; "" idle */
+    uint64_t reserved_bytes;      /* guarded by lock: what its job has still to take */
+    struct slot_step first, last; /* guarded by lock: of this run; number 0: none yet */
 };
 
 struct slot_device {
@@ -59,6 +65,12 @@ void slots_occupy(struct slots *slots, size_t slot, const char *job_id, uint64_t
  * known already. */
 bool slots_settle(struct slots *slots, size_t slot);
 void slots_vacate(struct slots *slots, size_t slot);
+void slots_note_step(struct slots *slots, size_t slot, const struct slot_step *step);
+/* What the slot's job has still to do at now_ns, in seconds: the steps left, at the mean pace of those of
+ * this run (with what lies between them), or of the first one. NAN: no step was made; 0: idle. */
+double slots_remaining_s(struct slots *slots, size_t slot, int64_t now_ns);
+/* The slot that runs the job; false: none. */
+bool slots_find(struct slots *slots, const char *job_id, size_t *ret_slot);
 void slots_cancel(struct slots *slots, const char *job_id); /* tells its worker, if it has one */
 void slots_pause(struct slots *slots, const char *job_id);  /* the same: it keeps the last step */
 void slots_stop(struct slots *slots);                       /* tells all workers */

@@ -163,6 +163,7 @@ static bool fill_record(const struct request *request, struct job_record *job, s
 {
     job->state = JOB_VALIDATING_FILES;
     job->seed = request->seed;
+    job->place.priority = request->priority;
     job->created_unix_s = clock_unix_s();
     (void)snprintf(job->training_file, sizeof(job->training_file), "%s", request->training_file);
     (void)snprintf(job->validation_file, sizeof(job->validation_file), "%s",

@@ -78,15 +78,21 @@ void machine_restart(struct machine *machine)
     CHECK(queue_open(&machine->options, machine->mailbox, &machine->queue, &fault));
 }
 
+void machine_add_record(struct machine *machine, struct job_record *job, const char *plan)
+{
+    struct queue_verdict verdict = {.job_id = job->id, .plan_json = plan};
+
+    CHECK(queue_submit(machine->queue, job, &fault));
+    CHECK(queue_judge(machine->queue, &verdict, &fault));
+}
+
 void machine_add_job(struct machine *machine, const char *id, const char *device, const char *plan)
 {
     struct job_record job = {.base_model = "needle-3", .numerics = "w4a8", .created_unix_s = 1};
-    struct queue_verdict verdict = {.job_id = id, .plan_json = plan};
 
     (void)snprintf(job.id, sizeof(job.id), "%s", id);
     (void)snprintf(job.device_wanted, sizeof(job.device_wanted), "%s", device);
-    CHECK(queue_submit(machine->queue, &job, &fault));
-    CHECK(queue_judge(machine->queue, &verdict, &fault));
+    machine_add_record(machine, &job, plan);
 }
 
 struct queue_claim machine_claim(struct machine *machine, size_t slot)

@@ -34,6 +34,7 @@ void machine_free(struct machine *machine);
 void machine_restart(struct machine *machine); /* as after a kill */
 
 /* Created and found good, with that plan (NULL: none). */
+void machine_add_record(struct machine *machine, struct job_record *job, const char *plan);
 void machine_add_job(struct machine *machine, const char *id, const char *device, const char *plan);
 /* Which job the slot takes, "" none; the claim as it was, without its record's texts. */
 const char *machine_take(struct machine *machine, size_t slot);
