@@ -37,6 +37,7 @@ struct op_array {
     size_t count; /* 4-byte elements, or bytes when `bytes` */
     bool bytes;
     bool read, written; /* by the op: what is written only starts as NaN */
+    bool halves;        /* each value written must be one that float16 holds */
     double spread;      /* of the random values; steps of differences are a fraction of it */
     bool differentiable;
     const struct op_array *upstream_of; /* dy of y: weight of y in the loss */

@@ -354,7 +354,14 @@ static void inject_backward(struct op_run *run)
 
 static void round_a8_declare(struct op_run *run)
 {
-    op_fixed(run, "x", ROWS * WIDTH, 1);
+    struct op_array *x = op_fixed(run, "x", ROWS * WIDTH, 1);
+
+    /* Every third row in steps of exactly 1, its values midway between two: they go to the even. */
+    for (size_t n = 1; x && n < ROWS; n += 3) {
+        x->start[n * WIDTH] = 127;
+        for (size_t c = 1; c < WIDTH; c++)
+            x->start[n * WIDTH + c] = (float)((int)(op_random(&run->random) % 252) - 126) + 0.5f;
+    }
     op_output(run, "y", ROWS * WIDTH);
 }
 
@@ -378,11 +385,17 @@ static void round_code_declare(struct op_run *run)
     const size_t outputs = columns ? WIDTH : ROWS, inputs = columns ? ROWS : WIDTH;
     const size_t groups = outputs * ((inputs + codebook.group - 1) / codebook.group);
 
-    op_fixed(run, "w", ROWS * WIDTH, 0.05);
+    struct op_array *w = op_fixed(run, "w", ROWS * WIDTH, 0.05);
+    /* Every third group is zero: midway between the two codes in the middle, it takes the lower. */
+    for (size_t i = 0; w && i < w->count; i++)
+        if ((columns ? i % WIDTH : i / WIDTH) % 3 == 1)
+            w->start[i] = 0;
     op_codebook(run, codebook.count, (double)codebook.group);
     op_output(run, "y", ROWS * WIDTH);
     op_output_bytes(run, "index", groups * codebook.group);
-    op_output(run, "norm", groups);
+    struct op_array *norm = op_output(run, "norm", groups);
+    if (norm)
+        norm->halves = true;
 }
 
 static void round_code_forward(struct op_run *run)

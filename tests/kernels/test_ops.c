@@ -224,7 +224,8 @@ static void blocks_are_as_large_as_they_like(void **state)
     close_clean(be);
 }
 
-/* More rows and values than one partial sum takes, and a weight's gradient that adds. */
+/* More rows and values than one partial sum takes, and a weight's gradient that adds; rows of tables
+ * named again by another block of rows. */
 static void long_sums_take_several_groups(void **state)
 {
     static const struct op_size sizes[] = {
@@ -246,19 +247,32 @@ static void long_sums_take_several_groups(void **state)
          .V = 1,
          .lanes = 1,
          .vocab = 2},
+        {.name = "many slots",
+         .N = 600,
+         .C = 3,
+         .H = 2,
+         .G = 1,
+         .half = 1,
+         .V = 1,
+         .lanes = 1,
+         .vocab = 400},
     };
 
     (void)state;
     standin_set(&standin_defaults);
     struct backend *be = open_device(0);
-    for (size_t size = 0; size < COUNT_OF(sizes); size++)
-        for (const struct op_case *op = op_cases; op->name; op++)
+    for (size_t size = 0; size < COUNT_OF(sizes); size++) {
+        for (const struct op_case *op = op_cases; op->name && size < 2; op++)
             compare_with_ref(be, op, &sizes[size]);
+        for (const struct op_case *op = op_cases_tables; op->name; op++)
+            compare_with_ref(be, op, &sizes[size]);
+    }
     close_clean(be);
 }
 
-/* Several tiles where the table's shapes have one: of a head's width, of the vocabulary; several
- * blocks of targets; gains summed over more than the fewest rows. */
+/* Several tiles where the table's shapes have one: of a head's width, of the vocabulary; more tiles
+ * of tokens than one block describes; several blocks of targets; gains summed over more than the
+ * fewest rows. */
 static void wide_shapes_take_several_tiles(void **state)
 {
     static const struct {
@@ -267,6 +281,7 @@ static void wide_shapes_take_several_tiles(void **state)
     } shapes[] = {
         {"attention", {"wide keys", 70, 1, 4, 2, 40, 9, 1, 2, TREE_NESTED, 30}},
         {"attention", {"wide values", 70, 1, 2, 2, 4, 70, 1, 2, TREE_FOREST, 3}},
+        {"attention in", {"many tokens", 16500, 1, 1, 1, 1, 1, 1, 2, TREE_FOREST, 3}},
         {"cross_entropy", {"many words", 1100, 5, 1, 1, 1, 1, 1, 8300, TREE_CHAIN, 0}},
         {"heads: queries", {"many heads", 500, 1, 35, 1, 2, 1, 1, 2, TREE_CHAIN, 0}},
     };
