@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -325,4 +326,56 @@ bool events_newest_row(struct store *store, int64_t *ret_row, struct error *err)
         *ret_row = row ? sqlite3_column_int64(statement, 0) : 0; /* no rows: NULL, which reads 0 */
     sql_end(statement);
     return ok;
+}
+
+/* ---- steps -------------------------------------------------------------------------------------- */
+
+/* One of the two kinds of rows that are one step's; NAN where it has no such number. */
+static void add_numbers(sqlite3_stmt *statement, struct events_step *step)
+{
+    double *const numbers[] = {&step->train_loss, &step->train_accuracy, &step->full_valid_loss,
+                               &step->full_valid_accuracy};
+
+    char text[40]; /* as it was written: SQLite's own reading may be off by the last bit */
+
+    for (size_t i = 0; i < COUNT_OF(numbers); i++) {
+        sql_copy_text(statement, (int)i + 1, text, sizeof(text));
+        if (text[0] != '\0' && strcmp(text, "null") != 0)
+            *numbers[i] = strtod(text, NULL);
+    }
+}
+
+bool events_read_steps(struct store *store, const char *job_id,
+                       bool (*take)(void *context, const struct events_step *step,
+                                    struct error *err),
+                       void *context, struct error *err)
+{
+    const struct events_step none = {0, (double)NAN, (double)NAN, (double)NAN, (double)NAN};
+    struct events_step step = none;
+    sqlite3_stmt *statement = NULL;
+    bool row = false, ok;
+
+    /* max() makes the other columns those of its row. */
+    if (!sql_start(store,
+                   "SELECT json_extract(data_json, '$.step') AS step,"
+                   " data_json -> '$.train_loss', data_json -> '$.train_mean_token_accuracy',"
+                   " data_json -> '$.full_valid_loss',"
+                   " data_json -> '$.full_valid_mean_token_accuracy', max(number)"
+                   " FROM events WHERE job_id = ?1 AND type IN ('metrics', 'validation')"
+                   " GROUP BY step, type ORDER BY step, type DESC",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, job_id);
+    while ((ok = sql_next(store, statement, &row, err)) && row) {
+        const int64_t number = sqlite3_column_int64(statement, 0);
+
+        if (number != step.step && step.step > 0 && !(ok = take(context, &step, err)))
+            break;
+        if (number != step.step)
+            step = none;
+        step.step = number;
+        add_numbers(statement, &step);
+    }
+    sql_end(statement);
+    return ok && (step.step == 0 || take(context, &step, err));
 }

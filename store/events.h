@@ -62,6 +62,16 @@ MUST_CHECK bool events_since_row(struct store *store, const char *types, int64_t
                                  size_t limit, struct event_record **ret_events, size_t *ret_count,
                                  struct error *err);
 MUST_CHECK bool events_newest_row(struct store *store, int64_t *ret_row, struct error *err);
+/* What metrics and validation events say of one step, the later of those made twice. */
+struct events_step {
+    int64_t step;
+    double train_loss, train_accuracy, full_valid_loss, full_valid_accuracy; /* NAN: not computed */
+};
+/* Each step of a job in its order, as one read; take returns false to end it. */
+MUST_CHECK bool events_read_steps(struct store *store, const char *job_id,
+                                  bool (*take)(void *context, const struct events_step *step,
+                                               struct error *err),
+                                  void *context, struct error *err);
 /* The row in "ftevent-<row>" or "<row>": also one that is not there. */
 MUST_CHECK bool events_resolve_row(const char *event_id, int64_t *ret_row, struct error *err);
 /* The job's own number of an event given as "ftevent-<row>" or "<number>". */

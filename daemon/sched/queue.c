@@ -205,6 +205,7 @@ static bool succeed(struct queue *queue, const struct queue_outcome *outcome, st
     change.models = outcome->models;
     change.model_count = outcome->model_count;
     change.checkpoint = outcome->checkpoint;
+    change.result_file = outcome->result_file;
     json_add_string(data, "fine_tuned_model", model->id);
     notes_init(&notes);
     notes_add(&notes, EVENT_INFO, "message", NULL, "New fine-tuned model created: %s", model->id);

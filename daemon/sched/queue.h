@@ -80,6 +80,7 @@ struct queue_outcome {
     const struct model_record *models; /* SUCCEEDED: the model first */
     size_t model_count;
     const struct checkpoint_record *checkpoint; /* SUCCEEDED: of the last epoch, or NULL */
+    const struct file_record *result_file;      /* SUCCEEDED: its steps, or NULL */
     bool kept;                                  /* out: the outcome became the job's state */
 };
 mailbox_function queue_end; /* struct queue_outcome */

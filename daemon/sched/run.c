@@ -7,6 +7,7 @@
 #include "daemon/sched/estimate.h"
 #include "daemon/sched/events.h"
 #include "daemon/sched/jobfiles.h"
+#include "daemon/sched/results.h"
 #include "daemon/sched/warnings.h"
 #include "store/checkpoints.h"
 #include "store/models.h"
@@ -511,6 +512,22 @@ static void keep_rate(const struct run *run)
         log_failure(run, "keep the rate", &err);
 }
 
+/* The job has succeeded without, which is told. */
+static bool write_results(struct run *run, struct file_record *results)
+{
+    struct error err = {0};
+    char text[sizeof(err.message) + 64];
+
+    recorder_drain(run->parts->recorder); /* the last steps too */
+    if (results_write(run->parts->queue->options->state_folder, run->parts->store, run->job,
+                      results, &err))
+        return true;
+    (void)snprintf(text, sizeof(text), "the job has no result file: %s", err.message);
+    log_failure(run, "write the result file", &err);
+    add_warning(run, "result_file", text);
+    return false;
+}
+
 /* Nothing of the job is run again: its own end was kept, or a cancel's. */
 static bool has_ended(const struct run *run, const struct queue_outcome *outcome)
 {
@@ -531,6 +548,7 @@ bool run_job(const struct run_parts *parts, struct job_record *job)
     struct train_result result = {.final_valid_loss = NAN};
     struct error fault = {0};
     struct model_record models[2];
+    struct file_record results = {0};
     struct queue_outcome outcome = {.slot = parts->slot, .job_id = job->id, .fault = &fault};
     bool kept;
 
@@ -551,13 +569,17 @@ bool run_job(const struct run_parts *parts, struct job_record *job)
         outcome.models = models;
         outcome.checkpoint = run->has_last ? &run->last : NULL;
     }
-    if (outcome.kind == OUTCOME_SUCCEEDED)
+    if (outcome.kind == OUTCOME_SUCCEEDED) {
         keep_rate(run);
+        outcome.result_file = write_results(run, &results) ? &results : NULL;
+    }
     kept = hand_in(parts, &outcome);
     if (kept && has_ended(run, &outcome))
         jobfiles_remove_resume(parts->queue->options->state_folder, job->id);
-    if (kept && outcome.kind == OUTCOME_SUCCEEDED && !outcome.kept)
+    if (kept && outcome.kind == OUTCOME_SUCCEEDED && !outcome.kept) {
         jobfiles_remove(run->files.adapter); /* cancelled or paused at the last moment */
+        results_remove(parts->queue->options->state_folder, &results);
+    }
     release(run);
     return kept;
 }
