@@ -338,6 +338,45 @@ static void gradients_may_be_left_out(void **state)
     close_clean(be);
 }
 
+/* Logits that are all 1 from the fourth word on: the same in one thread's words, in another thread's
+ * and in the next tile of the vocabulary. */
+static void of_equal_logits_the_first_is_the_hit(void **state)
+{
+    static const int32_t rows[] = {0, 0, 0, 0, 0};
+    static const uint32_t labels[] = {3, 2, 4, 3 + 256, 3 + 8192};
+    static const float weights[] = {1, 1, 1, 1, 1};
+    static float table[8300], one = 1, hits[COUNT_OF(labels)];
+
+    (void)state;
+    for (size_t word = 3; word < COUNT_OF(table); word++)
+        table[word] = 1;
+    standin_set(&standin_defaults);
+    struct backend *be = open_device(0);
+    float *x = backend_alloc(be, sizeof(one)), *words = backend_alloc(be, sizeof(table));
+    float *weight = backend_alloc(be, sizeof(weights)), *loss = backend_alloc(be, sizeof(hits));
+    float *hit = backend_alloc(be, sizeof(hits));
+    int32_t *row = backend_alloc(be, sizeof(rows));
+    uint32_t *label = backend_alloc(be, sizeof(labels));
+
+    backend_upload(be, x, &one, sizeof(one));
+    backend_upload(be, words, table, sizeof(table));
+    backend_upload(be, weight, weights, sizeof(weights));
+    backend_upload(be, row, rows, sizeof(rows));
+    backend_upload(be, label, labels, sizeof(labels));
+    backend_cross_entropy(be, loss, hit, NULL, NULL, x, words, row, label, weight, 1,
+                          COUNT_OF(labels), 1, COUNT_OF(table), 1);
+    backend_download(be, hits, hit, sizeof(hits));
+    assert_int_equal(backend_sync(be), BACKEND_OK);
+    for (size_t i = 0; i < COUNT_OF(labels); i++)
+        if (hits[i] != (i == 0 ? 1.0f : 0.0f))
+            fail_msg("word %u: hit %g", labels[i], (double)hits[i]);
+
+    void *const all[] = {x, words, weight, loss, hit, row, label};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        backend_free(be, all[i]);
+    close_clean(be);
+}
+
 static void a_device_that_breaks_says_so_and_gives_its_memory_back(void **state)
 {
     struct standin_options options = standin_defaults;
@@ -371,6 +410,7 @@ int main(void)
         cmocka_unit_test(wide_shapes_take_several_tiles),
         cmocka_unit_test(gradients_may_be_left_out),
         cmocka_unit_test(blocks_are_as_large_as_they_like),
+        cmocka_unit_test(of_equal_logits_the_first_is_the_hit),
         cmocka_unit_test(a_device_that_breaks_says_so_and_gives_its_memory_back),
     };
 
