@@ -329,7 +329,7 @@ $(OUT)/plugins/needled-cuda.so: $(patsubst %,$(OUT)/standin-$(PLUGIN_build)/%.o,
     $(OUT)/standin-$(PLUGIN_build)/libstandin.a
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  LINK  $@")
-	$(Q)$(CXX) -shared $(if $(filter asan,$(PLUGIN_build)),$(FLAGS_kernels_asan)) $^ $(LIBS_ALL) -o $@
+	$(Q)$(CXX) -shared $(if $(filter asan,$(PLUGIN_build)),$(FLAGS_kernels_asan),-Wl,-z,defs) $^ $(LIBS_ALL) -o $@
 
 # The same tests on a card: tests/gpu/run.sh.
 $(OUT)/gpu/test_ops: $(OUT)/tests/kernels/test_ops.o $(OUT)/tests/gpu/card.o $(OBJ_cuda) \
