@@ -41,6 +41,8 @@ MUST_CHECK bool jobs_handle_list(struct request *request, struct error *err);
 MUST_CHECK bool jobs_handle_get(struct request *request, struct error *err);
 MUST_CHECK bool jobs_handle_move(struct request *request, struct error *err);
 MUST_CHECK bool jobs_handle_cancel(struct request *request, struct error *err);
+MUST_CHECK bool jobs_handle_pause(struct request *request, struct error *err);
+MUST_CHECK bool jobs_handle_resume(struct request *request, struct error *err);
 MUST_CHECK bool checkpoints_handle_list(struct request *request, struct error *err);
 
 MUST_CHECK bool events_handle_list(struct request *request, struct error *err);
@@ -50,5 +52,12 @@ MUST_CHECK bool models_handle_list(struct request *request, struct error *err);
 MUST_CHECK bool models_handle_get(struct request *request, struct error *err);
 MUST_CHECK bool models_handle_delete(struct request *request, struct error *err);
 MUST_CHECK bool models_handle_adapter(struct request *request, struct error *err);
+MUST_CHECK bool models_handle_content(struct request *request, struct error *err);
+MUST_CHECK bool models_handle_bytes(struct request *request, struct error *err);
+
+MUST_CHECK bool plans_handle_list(struct request *request, struct error *err);
+MUST_CHECK bool plans_handle_billing(struct request *request, struct error *err);
+MUST_CHECK bool generations_handle_any(struct request *request, struct error *err);
+MUST_CHECK bool generations_handle_get(struct request *request, struct error *err);
 
 #endif

@@ -2,6 +2,7 @@
 #include "api/objects.h"
 #include "api/page.h"
 #include "api/request.h"
+#include "api/router.h"
 #include "daemon/base/json.h"
 #include "daemon/base/limits.h"
 #include "daemon/sched/scheduler.h"
@@ -9,9 +10,17 @@
 #include "store/jobs.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define JOBS_DEFAULT 20
 #define CHECKPOINTS_DEFAULT 10
+#define METADATA_PAIRS_MAX 16
+
+/* A create of the platform's shape is answered 201, as there; all else 200. */
+static unsigned status_of(const struct request *request, const struct job_record *job)
+{
+    return request->route->handle == jobs_handle_create && job->inputs_json ? 201 : 200;
+}
 
 static bool answer_job(struct request *request, const char *id, struct error *err)
 {
@@ -23,7 +32,8 @@ static bool answer_job(struct request *request, const char *id, struct error *er
         return false;
     ok = scheduler_look_ahead(request->services->scheduler, request->store, &job, 1, &outlook,
                               err) &&
-         response_set_json(&request->response, 200, objects_job(&job, &outlook), err);
+         response_set_json(&request->response, status_of(request, &job),
+                           objects_job(&job, &outlook), err);
     job_record_release(&job);
     return ok;
 }
@@ -48,10 +58,83 @@ bool jobs_handle_create(struct request *request, struct error *err)
     return true;
 }
 
+/* ---- lists --------------------------------------------------------------------------------------- */
+
+/* "metadata[name]=value" as a pair. */
+static bool add_pair(struct json *pairs, const struct query_field *field, struct error *err)
+{
+    const char *name = field->name + strlen("metadata[");
+    const size_t length = strlen(name);
+    struct json *pair;
+    char *key;
+
+    if (length < 2 || name[length - 1] != ']')
+        return error_set_param(err, ERR_INVALID, "metadata",
+                               "'%.80s' is no filter: 'metadata[name]=value' is needed",
+                               field->name);
+    key = strndup(name, length - 1);
+    if (!key)
+        return error_set(err, ERR_NO_MEMORY, "no memory for a filter");
+    pair = json_new_array();
+    json_add_string(pair, NULL, key);
+    json_add_string(pair, NULL, field->value);
+    json_add(pairs, NULL, pair);
+    free(key);
+    return true;
+}
+
+static bool read_metadata(const struct request *request, struct jobs_filter *filter,
+                          struct json *pairs, struct error *err)
+{
+    for (const struct query_field *field = request->query; field; field = field->next) {
+        if (strncmp(field->name, "metadata[", strlen("metadata[")) == 0) {
+            if (!add_pair(pairs, field, err))
+                return false;
+        } else if (strcmp(field->name, "metadata") == 0) {
+            if (strcmp(field->value, "null") != 0)
+                return error_set_param(err, ERR_INVALID, "metadata",
+                                       "metadata is '%.40s': 'metadata=null' (jobs without any) or "
+                                       "'metadata[name]=value' is needed",
+                                       field->value);
+            filter->without_metadata = true;
+        }
+    }
+    if (json_count(pairs) > METADATA_PAIRS_MAX)
+        return error_set_param(err, ERR_INVALID, "metadata",
+                               "%zu pairs of metadata are asked for, a job has at most %d",
+                               json_count(pairs), METADATA_PAIRS_MAX);
+    if (filter->without_metadata && json_count(pairs) > 0)
+        return error_set_param(err, ERR_INVALID, "metadata",
+                               "'metadata=null' and 'metadata[name]=value' do not go together");
+    return true;
+}
+
+/* *ret_pairs: the filter's text, for the caller to free. */
+static bool read_filter(const struct request *request, struct jobs_filter *filter, char **ret_pairs,
+                        struct error *err)
+{
+    struct json *pairs = json_new_array();
+    enum job_state state;
+    bool ok;
+
+    filter->state = request_query(request, "status");
+    ok = !filter->state || job_state_from_name(filter->state, &state) ||
+         error_set_param(err, ERR_INVALID, "status",
+                         "status is '%.40s', one of validating_files, queued, running, paused, "
+                         "succeeded, failed, cancelled is needed",
+                         filter->state);
+    ok = ok && read_metadata(request, filter, pairs, err);
+    if (ok && json_count(pairs) > 0)
+        ok = json_print_text(pairs, ret_pairs, err);
+    json_free(pairs);
+    return ok;
+}
+
 bool jobs_handle_list(struct request *request, struct error *err)
 {
     struct job_outlook outlooks[LIMIT_EVENT_PAGE];
-    const struct jobs_filter filter = {0};
+    struct jobs_filter filter = {0};
+    char *pairs = NULL;
     struct job_record *jobs = NULL;
     struct store_page page;
     size_t count = 0;
@@ -61,7 +144,12 @@ bool jobs_handle_list(struct request *request, struct error *err)
     if (!page_read(request, JOBS_DEFAULT, LIMIT_EVENT_PAGE, &page, err))
         return false;
     page.ascending = false;
-    if (!jobs_list(request->store, &filter, &page, &jobs, &count, &has_more, err))
+    if (!read_filter(request, &filter, &pairs, err))
+        return false;
+    filter.metadata_json = pairs;
+    ok = jobs_list(request->store, &filter, &page, &jobs, &count, &has_more, err);
+    free(pairs);
+    if (!ok)
         return false;
     ok = scheduler_look_ahead(request->services->scheduler, request->store, jobs, count, outlooks,
                               err);
@@ -97,6 +185,18 @@ bool jobs_handle_cancel(struct request *request, struct error *err)
     if (!scheduler_cancel(request->services->scheduler, request->params[0], err))
         return false;
     return answer_job(request, request->params[0], err);
+}
+
+bool jobs_handle_pause(struct request *request, struct error *err)
+{
+    return scheduler_pause(request->services->scheduler, request->params[0], err) &&
+           answer_job(request, request->params[0], err);
+}
+
+bool jobs_handle_resume(struct request *request, struct error *err)
+{
+    return scheduler_resume(request->services->scheduler, request->params[0], err) &&
+           answer_job(request, request->params[0], err);
 }
 
 bool checkpoints_handle_list(struct request *request, struct error *err)

@@ -1,5 +1,8 @@
 #include "api/handlers.h"
+#include "api/links.h"
+#include "api/objects.h"
 #include "api/request.h"
+#include "api/text.h"
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
 #include "daemon/base/limits.h"
@@ -10,24 +13,57 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct json *model_json(const struct model_record *model)
-{
-    struct json *object = json_new_object();
+#define LIST_MAX 10000 /* asked for at once; without a limit all are answered */
 
-    json_add_string(object, "id", model->id);
-    json_add_string(object, "object", "model");
-    json_add_int(object, "created", model->created_unix_s);
-    json_add_string(object, "owned_by", "user");
-    json_add_string(object, "base_model", model->base_model);
-    json_add_string(object, "fine_tuning_job_id", model->job_id);
-    json_add_int(object, "bytes", model->size_bytes);
-    json_add_string(object, "sha256", model->sha256);
-    json_add_string(object, "device", model->device);
-    json_add_string(object, "numerics", model->numerics);
-    if (model->step > 0)
-        json_add_int(object, "step_number", model->step);
-    json_add_double(object, "valid_loss", model->valid_loss); /* NAN: null */
-    return object;
+/* A list being made: of those whose id or name has the searched text, at most so many. */
+struct listing {
+    const char *search; /* NULL: all */
+    size_t limit, count;
+    bool has_more;
+    struct json *data;
+};
+
+/* Takes the object over. */
+static void add_found(struct listing *listing, struct json *object)
+{
+    const char *id = json_text(json_member(object, "id"));
+    const char *name = json_text(json_member(object, "name"));
+    const bool found = !listing->search || (id && strcasestr(id, listing->search)) ||
+                       (name && strcasestr(name, listing->search));
+
+    if (!found || listing->count == listing->limit) {
+        listing->has_more = listing->has_more || found;
+        json_free(object);
+        return;
+    }
+    json_add(listing->data, NULL, object);
+    listing->count++;
+}
+
+/* Models of one base stand together more often than not: its depth is read once for them. */
+static void add_tuned(struct scheduler *scheduler, const struct model_record *models, size_t count,
+                      struct listing *listing)
+{
+    int64_t depth = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (i == 0 || strcmp(models[i].base_model, models[i - 1].base_model) != 0)
+            depth = scheduler_base_depth(scheduler, models[i].base_model);
+        add_found(listing, objects_model(&models[i], depth));
+    }
+}
+
+static bool read_listing(const struct request *request, struct listing *listing, struct error *err)
+{
+    const char *limit = request_query(request, "limit");
+    int64_t count = INT64_MAX;
+
+    if (limit && (!text_read_number(limit, LIST_MAX, &count) || count == 0))
+        return error_set_param(err, ERR_INVALID, "limit",
+                               "limit is '%.40s', a number from 1 to %d is needed", limit,
+                               LIST_MAX);
+    *listing = (struct listing){.search = request_query(request, "search"), .limit = (size_t)count};
+    return true;
 }
 
 bool models_handle_list(struct request *request, struct error *err)
@@ -36,25 +72,26 @@ bool models_handle_list(struct request *request, struct error *err)
     struct model_record *models = NULL;
     char **bases = NULL;
     size_t count = 0, base_count = 0;
-    struct json *data, *answer;
+    struct listing listing;
+    struct json *answer;
 
-    if (!scheduler_list_bases(scheduler, &bases, &base_count, err))
+    if (!read_listing(request, &listing, err) ||
+        !scheduler_list_bases(scheduler, &bases, &base_count, err))
         return false;
     if (!models_list(request->store, &models, &count, err)) {
         free(bases);
         return false;
     }
-    data = json_new_array();
+    listing.data = json_new_array();
     for (size_t i = 0; i < base_count; i++)
-        json_add(data, NULL, scheduler_base_json(scheduler, bases[i]));
-    for (size_t i = 0; i < count; i++)
-        json_add(data, NULL, model_json(&models[i]));
+        add_found(&listing, scheduler_base_json(scheduler, bases[i]));
+    add_tuned(scheduler, models, count, &listing);
     free(bases);
     free(models);
     answer = json_new_object();
     json_add_string(answer, "object", "list");
-    json_add(answer, "data", data);
-    json_add_bool(answer, "has_more", false);
+    json_add(answer, "data", listing.data);
+    json_add_bool(answer, "has_more", listing.has_more);
     return response_set_json(&request->response, 200, answer, err);
 }
 
@@ -96,7 +133,10 @@ bool models_handle_get(struct request *request, struct error *err)
             scheduler_base_json(request->services->scheduler, request->params[0]), err);
     if (!get_model(request, &model, err))
         return false;
-    return response_set_json(&request->response, 200, model_json(&model), err);
+    return response_set_json(
+        &request->response, 200,
+        objects_model(&model, scheduler_base_depth(request->services->scheduler, model.base_model)),
+        err);
 }
 
 bool models_handle_adapter(struct request *request, struct error *err)
@@ -109,6 +149,44 @@ bool models_handle_adapter(struct request *request, struct error *err)
         return false;
     return response_set_file(&request->response, path, "application/octet-stream",
                              "adapter.safetensors", err);
+}
+
+/* As a file's content: a link that one client follows and the other hands on. */
+bool models_handle_content(struct request *request, struct error *err)
+{
+    const char *format = request_query(request, "format");
+    struct model_record model = {0};
+    bool base = false;
+
+    if (format && strcmp(format, "cact") == 0)
+        return error_set_word(err, ERR_INVALID, "not_available", "format",
+                              "models have no '.cact' files yet: their content is the adapter");
+    if (format && strcmp(format, "safetensors") != 0)
+        return error_set_param(err, ERR_INVALID, "format",
+                               "format is '%.40s', 'safetensors' is needed", format);
+    if (!is_base(request, request->params[0], &base, err))
+        return false;
+    if (base)
+        return error_set_param(err, ERR_INVALID, "model",
+                               "'%.200s' is a base model: only what was made of one is downloaded",
+                               request->params[0]);
+    return get_model(request, &model, err) &&
+           links_redirect(request->services->links, request, "models", model.id, err);
+}
+
+bool models_handle_bytes(struct request *request, struct error *err)
+{
+    struct response *response = &request->response;
+    char path[LIMIT_PATH_BYTES];
+    struct model_record model = {0};
+
+    if (!get_model(request, &model, err) ||
+        !artifact_path(path, sizeof(path), request->services->state_folder, model.artifact, err) ||
+        !response_set_file(response, path, "application/octet-stream", "adapter.safetensors", err))
+        return false;
+    response_set_etag(response, model.sha256);
+    response_cut(response, request->range, request->if_range);
+    return true;
 }
 
 bool models_handle_delete(struct request *request, struct error *err)

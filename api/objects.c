@@ -6,6 +6,7 @@
 #include "store/events.h"
 #include "store/files.h"
 #include "store/jobs.h"
+#include "store/models.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -58,6 +59,72 @@ struct json *objects_file(const struct file_record *file)
     return object;
 }
 
+/* ---- names --------------------------------------------------------------------------------------- */
+
+#define TAIL_CHARACTERS 8 /* of a job's id, at the end of its model's */
+
+/* What people call a job and its model, and files are named after: the suffix, else the base and the end
+ * of the id. */
+static void name_it(const char *suffix, const char *base, const char *id, char *ret_name,
+                    size_t capacity)
+{
+    const size_t length = strlen(id);
+    const char *tail = id + (length > TAIL_CHARACTERS ? length - TAIL_CHARACTERS : 0);
+
+    if (suffix[0])
+        (void)snprintf(ret_name, capacity, "%s", suffix);
+    else
+        (void)snprintf(ret_name, capacity, "%s-%s", base, tail);
+}
+
+/* The suffix in "ft:<base>:<org>:<suffix>:...", "" none. */
+static void find_suffix(const char *model_id, char *ret_suffix, size_t capacity)
+{
+    const char *at = model_id;
+
+    ret_suffix[0] = '\0';
+    for (int colons = 0; colons < 3; colons++) {
+        at = strchr(at, ':');
+        if (!at)
+            return;
+        at++;
+    }
+    (void)snprintf(ret_suffix, capacity, "%.*s", (int)strcspn(at, ":"), at);
+}
+
+struct json *objects_model(const struct model_record *model, int64_t depth)
+{
+    struct json *object = json_new_object();
+    char suffix[STORE_NAME_SIZE], name[2 * STORE_NAME_SIZE], step[32] = "";
+
+    find_suffix(model->id, suffix, sizeof(suffix));
+    name_it(suffix, model->base_model, model->job_id, name, sizeof(name));
+    if (model->step > 0) {
+        (void)snprintf(step, sizeof(step), "-step-%lld", (long long)model->step);
+        strncat(name, step, sizeof(name) - strlen(name) - 1);
+    }
+    json_add_string(object, "id", model->id);
+    json_add_string(object, "object", "model");
+    json_add_int(object, "created", model->created_unix_s);
+    json_add_string(object, "owned_by", "user");
+    json_add_string(object, "name", name);
+    add_time(object, "depth", depth);
+    json_add(object, "variants", json_new_array());
+    json_add_string(object, "base_model", model->base_model);
+    add_text(object, "parent_model", model->parent_model);
+    json_add_string(object, "fine_tuning_job_id", model->job_id);
+    json_add_int(object, "bytes", model->size_bytes);
+    json_add_string(object, "sha256", model->sha256);
+    json_add_string(object, "device", model->device);
+    json_add_string(object, "numerics", model->numerics);
+    if (model->step > 0)
+        json_add_int(object, "step_number", model->step);
+    json_add_double(object, "valid_loss", model->valid_loss); /* NAN: null */
+    return object;
+}
+
+/* ---- jobs ---------------------------------------------------------------------------------------- */
+
 /* n_epochs, batch_size and learning_rate_multiplier are always there: clients read them. */
 static struct json *hyperparameters(const struct job_record *job)
 {
@@ -99,11 +166,41 @@ static struct json *job_error(const struct job_record *job)
     return object;
 }
 
-/* What the hosted API does not have. */
+/* The list in one field, whichever shape the create had. */
+static void add_files(struct json *object, const struct json *inputs, const char *name,
+                      const char *first)
+{
+    const struct json *list = inputs ? json_member(inputs, name) : NULL;
+    struct json *ids = list ? json_copy(list) : json_new_array();
+
+    if (!list && first[0])
+        json_add_string(ids, NULL, first);
+    json_add(object, name, ids);
+}
+
+/* What Needle's platform has and OpenAI's API has not. */
+static void add_platform_fields(struct json *object, const struct job_record *job)
+{
+    struct json *inputs = stored(job->inputs_json);
+    char name[2 * STORE_NAME_SIZE];
+
+    name_it(job->suffix, job->base_model, job->id, name, sizeof(name));
+    json_add_string(object, "name", name);
+    add_files(object, inputs, "training_files", job->training_file);
+    add_files(object, inputs, "validation_files", job->validation_file);
+    add_files(object, inputs, "test_files", "");
+    add_time(object, "max_depth", job->max_depth);
+    json_add(object, "evaluations", json_new_array()); /* calls are not scored yet */
+    json_free(inputs);
+}
+
+/* What neither hosted API has. */
 static void add_own_fields(struct json *object, const struct job_record *job)
 {
     struct json *warnings = stored(job->warnings_json);
 
+    json_add_string(object, "base_model", job->base_model);
+    add_text(object, "parent_model", job->parent_model);
     json_add_string(object, "device", job->device_wanted);
     add_text(object, "device_used", job->device_used);
     json_add_string(object, "numerics", job->numerics);
@@ -135,7 +232,7 @@ struct json *objects_job(const struct job_record *job, const struct job_outlook 
     json_add_string(object, "object", "fine_tuning.job");
     json_add_int(object, "created_at", job->created_unix_s);
     add_time(object, "finished_at", job->finished_unix_s);
-    json_add_string(object, "model", job->base_model);
+    json_add_string(object, "model", job->parent_model[0] ? job->parent_model : job->base_model);
     add_text(object, "fine_tuned_model", job->fine_tuned_model);
     json_add_string(object, "organization_id", "org-local");
     json_add_string(object, "status", job_state_name(job->state));
@@ -143,7 +240,7 @@ struct json *objects_job(const struct job_record *job, const struct job_outlook 
     json_add(object, "method", method(job));
     json_add_string(object, "training_file", job->training_file);
     add_text(object, "validation_file", job->validation_file);
-    json_add(object, "result_files", json_new_array());
+    add_files(object, NULL, "result_files", job->result_file);
     if (job_state_is_final(job->state))
         json_add_int(object, "trained_tokens", job->trained_tokens);
     else
@@ -155,6 +252,7 @@ struct json *objects_job(const struct job_record *job, const struct job_outlook 
     json_add(object, "metadata", stored(job->metadata_json));
     add_text(object, "user_provided_suffix", job->suffix);
     add_place(object, job, outlook);
+    add_platform_fields(object, job);
     add_own_fields(object, job);
     return object;
 }

@@ -46,7 +46,7 @@ static const struct {
 } words[] = {
     {"quota_exceeded", 402}, /* as the hosted platform answers */
     {"idempotency_key_reused", 422}, {"missing_scope", 403}, {"not_owner", 403},
-    {"queue_limit_reached", 429},
+    {"queue_limit_reached", 429},    {"not_available", 501},
 };
 
 static unsigned status_of(const struct error *err)
@@ -375,7 +375,7 @@ static void each_header(const struct response *response, const char *request_id,
     if (response->replayed)
         add(context, "Idempotent-Replayed", "true");
     if (response->status == 409 || response->status == 422 || response->status == 429 ||
-        response->status == 507)
+        response->status == 501 || response->status == 507)
         add(context, "x-should-retry", "false"); /* the official client would ask three times */
 }
 

@@ -40,6 +40,8 @@ static const struct route routes[] = {
     {"GET", JOB, jobs_handle_get, DROP, ROUTE_READ},
     {"POST", JOB "/move", jobs_handle_move, JSON, ROUTE_SUBMIT},
     {"POST", JOB "/cancel", jobs_handle_cancel, DROP, ROUTE_SUBMIT},
+    {"POST", JOB "/pause", jobs_handle_pause, DROP, ROUTE_SUBMIT},
+    {"POST", JOB "/resume", jobs_handle_resume, DROP, ROUTE_SUBMIT},
     {"GET", JOB "/events", events_handle_list, DROP, ROUTE_READ},
     {"GET", "/v1/events", events_handle_list_all, DROP, ROUTE_READ},
     {"GET", JOB "/checkpoints", checkpoints_handle_list, DROP, ROUTE_READ},
@@ -47,6 +49,15 @@ static const struct route routes[] = {
     {"GET", "/v1/models/{}", models_handle_get, DROP, ROUTE_READ},
     {"DELETE", "/v1/models/{}", models_handle_delete, DROP, ROUTE_SUBMIT},
     {"GET", "/v1/models/{}/adapter.safetensors", models_handle_adapter, DROP, ROUTE_READ},
+    {"GET", "/v1/models/{}/content", models_handle_content, DROP, ROUTE_READ},
+    {"GET", "/v1/models/{}/bytes", models_handle_bytes, DROP, ROUTE_LINK},
+    {"GET", "/v1/plans", plans_handle_list, DROP, ROUTE_OPEN},
+    {"GET", "/v1/billing", plans_handle_billing, DROP, ROUTE_READ},
+    {"POST", "/v1/generations", generations_handle_any, JSON, ROUTE_SUBMIT},
+    {"GET", "/v1/generations", generations_handle_any, DROP, ROUTE_READ},
+    {"GET", "/v1/generations/{}", generations_handle_get, DROP, ROUTE_READ},
+    {"POST", "/v1/generations/{}/cancel", generations_handle_any, DROP, ROUTE_SUBMIT},
+    {"POST", "/v1/tool_schemas", generations_handle_any, JSON, ROUTE_SUBMIT},
 };
 
 const struct route *router_routes(size_t *ret_count)

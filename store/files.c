@@ -59,15 +59,12 @@ bool files_insert(struct store *store, const struct file_record *file, const cha
     return sql_run(store, statement, err);
 }
 
-bool files_check_room(struct store *store, const char *owner, int64_t bytes_max, int64_t more_bytes,
-                      struct error *err)
+bool files_stored_bytes(struct store *store, const char *owner, int64_t *ret_bytes,
+                        struct error *err)
 {
     sqlite3_stmt *statement = NULL;
-    int64_t stored_bytes = 0;
     bool row = false, ok;
 
-    if (bytes_max == 0)
-        return true;
     if (!sql_start(store,
                    "SELECT (SELECT coalesce(sum(size_bytes), 0) FROM files WHERE owner = ?1)"
                    " + (SELECT coalesce(sum(size_bytes), 0) FROM reservations WHERE owner = ?1"
@@ -77,8 +74,20 @@ bool files_check_room(struct store *store, const char *owner, int64_t bytes_max,
     sql_bind_text(store, statement, 1, owner);
     ok = sql_next(store, statement, &row, err);
     if (ok && row)
-        stored_bytes = sqlite3_column_int64(statement, 0);
+        *ret_bytes = sqlite3_column_int64(statement, 0);
     sql_end(statement);
+    return ok;
+}
+
+bool files_check_room(struct store *store, const char *owner, int64_t bytes_max, int64_t more_bytes,
+                      struct error *err)
+{
+    int64_t stored_bytes = 0;
+    bool ok;
+
+    if (bytes_max == 0)
+        return true;
+    ok = files_stored_bytes(store, owner, &stored_bytes, err);
     if (ok && more_bytes > bytes_max - stored_bytes)
         return error_set_word(err, ERR_LIMIT, "quota_exceeded", "bytes",
                               "%" PRId64 " bytes are too many: of the %" PRId64

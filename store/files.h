@@ -32,6 +32,9 @@ MUST_CHECK bool files_insert_within(struct store *store, const struct file_recor
 /* That check alone, inside the caller's transaction. */
 MUST_CHECK bool files_check_room(struct store *store, const char *owner, int64_t bytes_max,
                                  int64_t more_bytes, struct error *err);
+/* What the owner has stored and reserved. */
+MUST_CHECK bool files_stored_bytes(struct store *store, const char *owner, int64_t *ret_bytes,
+                                   struct error *err);
 MUST_CHECK bool files_get(struct store *store, const char *id, struct file_record *ret_file,
                           struct error *err);
 /* The upload's report as JSON, for the caller to free(). */

@@ -250,15 +250,12 @@ bool jobs_insert(struct store *store, const struct job_record *job, const struct
     return sql_commit(store, err);
 }
 
-bool jobs_check_room(struct store *store, const char *owner, int64_t jobs_max, int64_t more_count,
-                     struct error *err)
+bool jobs_count_unfinished(struct store *store, const char *owner, int64_t *ret_count,
+                           struct error *err)
 {
     sqlite3_stmt *statement = NULL;
-    int64_t count = 0;
     bool row = false, ok;
 
-    if (jobs_max == 0)
-        return true;
     if (!sql_start(store,
                    "SELECT count(*) FROM jobs WHERE owner = ?1"
                    " AND state IN ('validating_files', 'queued', 'running', 'paused')",
@@ -267,8 +264,20 @@ bool jobs_check_room(struct store *store, const char *owner, int64_t jobs_max, i
     sql_bind_text(store, statement, 1, owner);
     ok = sql_next(store, statement, &row, err);
     if (ok && row)
-        count = sqlite3_column_int64(statement, 0);
+        *ret_count = sqlite3_column_int64(statement, 0);
     sql_end(statement);
+    return ok;
+}
+
+bool jobs_check_room(struct store *store, const char *owner, int64_t jobs_max, int64_t more_count,
+                     struct error *err)
+{
+    int64_t count = 0;
+    bool ok;
+
+    if (jobs_max == 0)
+        return true;
+    ok = jobs_count_unfinished(store, owner, &count, err);
     if (ok && more_count > jobs_max - count)
         return error_set_word(err, ERR_LIMIT, "queue_limit_reached", "jobs",
                               "this key has %" PRId64 " unfinished jobs, %" PRId64

@@ -87,6 +87,8 @@ MUST_CHECK bool jobs_insert(struct store *store, const struct job_record *job,
  * when they would be more than jobs_max (0: no limit). */
 MUST_CHECK bool jobs_check_room(struct store *store, const char *owner, int64_t jobs_max,
                                 int64_t more_count, struct error *err);
+MUST_CHECK bool jobs_count_unfinished(struct store *store, const char *owner, int64_t *ret_count,
+                                      struct error *err);
 MUST_CHECK bool jobs_get(struct store *store, const char *id, struct job_record *ret_job,
                          struct error *err);
 /* The job that an earlier create like `asked` made, "" none: of the same idempotency_key (another body

@@ -178,6 +178,8 @@ struct json *bases_json(const char *models_folder, const char *name)
         file.st_mtim.tv_sec = 0; /* gone since it was listed */
     json_add_int(object, "created", file.st_mtim.tv_sec);
     json_add_string(object, "owned_by", "system");
+    json_add_string(object, "name", name);
+    json_add(object, "variants", json_new_array());
     if (bases_find(models_folder, name, folder, sizeof(folder), NULL) &&
         model_inspect(folder, &info, NULL)) {
         json_add_int(object, "depth", (int64_t)info.layer_count);
@@ -185,6 +187,19 @@ struct json *bases_json(const char *models_folder, const char *name)
         json_add_int(object, "parameters", (int64_t)info.parameter_count);
     }
     return object;
+}
+
+int64_t bases_depth(const char *models_folder, const char *name)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct geometry geometry;
+    struct stat info;
+    size_t parameters;
+
+    if (!find_part(models_folder, name, WEIGHTS_NAME, path, sizeof(path), &info) ||
+        !weights_check(path, &geometry, &parameters, NULL))
+        return 0;
+    return (int64_t)geometry.layer_count;
 }
 
 bool bases_adapter_bytes(const char *models_folder, const char *name, size_t rank,

@@ -23,6 +23,7 @@ MUST_CHECK bool bases_inspect(const char *models_folder, const char *name,
 MUST_CHECK bool bases_list(const char *models_folder, char ***ret_names, size_t *ret_count,
                            struct error *err);
 struct json *bases_json(const char *models_folder, const char *name);
+int64_t bases_depth(const char *models_folder, const char *name); /* layers; 0: not known */
 /* Bytes an adapter of this rank takes as a file, without its header. */
 MUST_CHECK bool bases_adapter_bytes(const char *models_folder, const char *name, size_t rank,
                                     size_t *ret_bytes, struct error *err);

@@ -281,6 +281,11 @@ struct json *scheduler_base_json(struct scheduler *scheduler, const char *name)
     return bases_json(scheduler->options.models_folder, name);
 }
 
+int64_t scheduler_base_depth(struct scheduler *scheduler, const char *name)
+{
+    return bases_depth(scheduler->options.models_folder, name);
+}
+
 struct json *scheduler_devices_json(struct scheduler *scheduler)
 {
     const struct devices *devices = scheduler->options.devices;

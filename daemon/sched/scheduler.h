@@ -116,6 +116,7 @@ MUST_CHECK bool scheduler_list_bases(struct scheduler *scheduler, char ***ret_na
 /* A base's record for GET /v1/models: {id, object:"model", created (its file's time), owned_by:"system",
  * depth (layers; left out when the header cannot be read)}. NULL without memory. */
 struct json *scheduler_base_json(struct scheduler *scheduler, const char *name);
+int64_t scheduler_base_depth(struct scheduler *scheduler, const char *name); /* 0: not known */
 
 /* The inventory with the job that runs on each device, as the JSON of GET /v1/devices. */
 struct json *scheduler_devices_json(struct scheduler *scheduler);
