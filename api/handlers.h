@@ -24,6 +24,16 @@ MUST_CHECK bool keys_handle_get(struct request *request, struct error *err);
 MUST_CHECK bool keys_handle_revoke(struct request *request, struct error *err);
 MUST_CHECK bool keys_handle_help(struct request *request, struct error *err);
 
+MUST_CHECK bool webhooks_handle_create(struct request *request, struct error *err);
+MUST_CHECK bool webhooks_handle_list(struct request *request, struct error *err);
+MUST_CHECK bool webhooks_handle_get(struct request *request, struct error *err);
+MUST_CHECK bool webhooks_handle_update(struct request *request, struct error *err);
+MUST_CHECK bool webhooks_handle_delete(struct request *request, struct error *err);
+MUST_CHECK bool webhooks_handle_rotate(struct request *request, struct error *err);
+MUST_CHECK bool webhooks_handle_test(struct request *request, struct error *err);
+MUST_CHECK bool webhooks_handle_deliveries(struct request *request, struct error *err);
+MUST_CHECK bool webhooks_handle_types(struct request *request, struct error *err);
+
 MUST_CHECK bool files_handle_create(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_complete(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_put(struct request *request, struct error *err);

@@ -26,6 +26,7 @@
 #define REQUEST_PARAM_MAX 2
 
 struct connection_entry;
+struct courier;
 struct events_feed;
 struct form;
 struct json;
@@ -47,6 +48,7 @@ struct services {
     struct streams *streams;
     const struct links *links;
     struct keyring *keyring;
+    struct courier *courier;
     const atomic_bool *stopping; /* set: answers that take long end early */
     const char *state_folder;
     atomic_int *upload_helpers; /* threads that parse large uploads */

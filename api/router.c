@@ -14,6 +14,7 @@
 #define UPLOAD ROUTE_BODY_FILE, LIMIT_UPLOAD_BYTES
 #define RAW ROUTE_BODY_RAW, LIMIT_UPLOAD_BYTES
 #define JOB "/v1/fine_tuning/jobs/{}"
+#define HOOK "/v1/webhook_endpoints/{}"
 
 static const struct route routes[] = {
     {"GET", "/healthz", health_handle_get, DROP, ROUTE_OPEN},
@@ -23,6 +24,15 @@ static const struct route routes[] = {
     {"GET", "/v1/keys", keys_handle_list, DROP, ROUTE_ADMIN},
     {"GET", "/v1/keys/{}", keys_handle_get, DROP, ROUTE_ADMIN},
     {"DELETE", "/v1/keys/{}", keys_handle_revoke, DROP, ROUTE_ADMIN},
+    {"POST", "/v1/webhook_endpoints", webhooks_handle_create, JSON, ROUTE_SUBMIT},
+    {"GET", "/v1/webhook_endpoints", webhooks_handle_list, DROP, ROUTE_READ},
+    {"GET", HOOK, webhooks_handle_get, DROP, ROUTE_READ},
+    {"POST", HOOK, webhooks_handle_update, JSON, ROUTE_SUBMIT},
+    {"DELETE", HOOK, webhooks_handle_delete, DROP, ROUTE_SUBMIT},
+    {"POST", HOOK "/rotate_secret", webhooks_handle_rotate, JSON, ROUTE_SUBMIT},
+    {"POST", HOOK "/test", webhooks_handle_test, JSON, ROUTE_SUBMIT},
+    {"GET", HOOK "/deliveries", webhooks_handle_deliveries, DROP, ROUTE_READ},
+    {"GET", "/v1/webhook_event_types", webhooks_handle_types, DROP, ROUTE_READ},
     {"GET", "/v1/devices", devices_handle_list, DROP, ROUTE_READ},
     {"POST", "/v1/files", files_handle_create, UPLOAD, ROUTE_SUBMIT},
     {"GET", "/v1/files", files_handle_list, DROP, ROUTE_READ},

@@ -1,6 +1,7 @@
 #include "api/server.h"
 
 #include "api/connections.h"
+#include "api/courier.h"
 #include "api/exchange.h"
 #include "api/housekeeping.h"
 #include "api/keyring.h"
@@ -293,6 +294,11 @@ static bool prepare(struct server *server, const struct server_options *options,
         !open_access(server, options, err) || !pool_start(WORKING_THREADS, &exchange->pool, err) ||
         !open_streams(server, options, err))
         return false;
+    if (!courier_start(&(struct courier_options){.hosts = keep(server, options->webhook_hosts),
+                                                 .feed = options->feed,
+                                                 .stores = services->stores},
+                       &services->courier, err))
+        return false;
     housekeeping_init(&server->housekeeping, exchange->pool, services);
     if (pthread_create(&server->sweeper, NULL, sweep, server) != 0)
         return error_set(err, ERR_NO_MEMORY, "the system refused a thread for the server");
@@ -363,6 +369,7 @@ void server_stop(struct server *server)
     if (server->socket_path && !file_remove(server->socket_path, NULL))
         log_write(LOG_LEVEL_WARN, "'%s' could not be removed", server->socket_path);
     pool_stop(server->exchange.pool);
+    courier_stop(services->courier);
     save_uses(services);
     keyring_free(services->keyring);
     streams_free(services->streams);

@@ -27,6 +27,7 @@ struct server_options {
     const char
         *allowed_hosts;  /* NULL: loopback names; else a comma-separated list of further names */
     const char *api_key; /* NULL: none needed (loopback only) */
+    const char *webhook_hosts; /* NULL: no webhook is called; see outbound.h */
     size_t upload_limit_bytes; /* 0: LIMIT_UPLOAD_BYTES */
     size_t stream_limit;       /* readers of events at once; 0: LIMIT_STREAMS */
     struct scheduler *scheduler;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define KEY_FILE_BYTES ((size_t)4096)
 
@@ -31,7 +32,8 @@ const char config_usage[] =
     "  --version, --help\n"
     "\n"
     "keys of the settings file: state_dir models_dir socket_path listen platforms simd public_url\n"
-    "allowed_hosts api_key_file log_level jobs_per_device memory_limit_mb upload_limit_mb\n";
+    "allowed_hosts webhook_hosts api_key_file log_level jobs_per_device memory_limit_mb "
+    "upload_limit_mb\n";
 
 static bool copy_text(char *target, size_t capacity, const char *key, const char *text,
                       struct error *err)
@@ -48,6 +50,7 @@ static bool copy_text(char *target, size_t capacity, const char *key, const char
 static bool read_api_key(struct config *config, const char *path, struct error *err)
 {
     struct mapping map = MAPPING_NONE;
+    struct stat about;
     size_t size = 0;
     bool ok = false;
 
@@ -63,6 +66,7 @@ static bool read_api_key(struct config *config, const char *path, struct error *
                         sizeof(config->api_key) - 1);
         goto out;
     }
+    config->key_file_is_open = fstat(map.descriptor, &about) == 0 && (about.st_mode & S_IROTH) != 0;
     memcpy(config->api_key, map.data, size);
     config->api_key[size] = '\0';
     ok = true;
@@ -150,9 +154,9 @@ static bool read_limits(struct config *config, const struct json *json, struct e
 static bool read_settings(struct config *config, const struct json *json, struct error *err)
 {
     static const char *const known[] = {
-        "state_dir",       "models_dir",    "socket_path",     "listen",    "platforms",
-        "public_url",      "allowed_hosts", "api_key_file",    "log_level", "memory_limit_mb",
-        "upload_limit_mb", "simd",          "jobs_per_device", NULL};
+        "state_dir",       "models_dir",    "socket_path",     "listen",        "platforms",
+        "public_url",      "allowed_hosts", "api_key_file",    "log_level",     "memory_limit_mb",
+        "upload_limit_mb", "simd",          "jobs_per_device", "webhook_hosts", NULL};
     const struct {
         const char *key;
         char *target;
@@ -166,6 +170,7 @@ static bool read_settings(struct config *config, const struct json *json, struct
         {"simd", config->simd, sizeof(config->simd)},
         {"public_url", config->public_url, sizeof(config->public_url)},
         {"allowed_hosts", config->allowed_hosts, sizeof(config->allowed_hosts)},
+        {"webhook_hosts", config->webhook_hosts, sizeof(config->webhook_hosts)},
     };
     const char *key_file = NULL;
     const char *level = NULL;

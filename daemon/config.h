@@ -36,7 +36,9 @@ struct config {
     char simd[32];            /* "": from the environment */
     char public_url[256];     /* "": from the request */
     char allowed_hosts[1024]; /* "": loopback names only */
+    char webhook_hosts[1024]; /* "": no webhook is called */
     char api_key[256];        /* "": none; from the file named by api_key_file or a credential */
+    bool key_file_is_open;    /* every user of the machine can read that file */
     enum log_level log_level;
     size_t jobs_per_device;    /* at once: 1 to LIMIT_JOBS_PER_DEVICE */
     size_t memory_limit_bytes; /* of one job; 0: what the device has */

@@ -76,6 +76,7 @@ static struct server_options server_options(const struct daemon_parts *parts)
         .database_path = parts->database_path,
         .public_url = config->public_url[0] != '\0' ? config->public_url : NULL,
         .allowed_hosts = config->allowed_hosts[0] != '\0' ? config->allowed_hosts : NULL,
+        .webhook_hosts = config->webhook_hosts,
         .api_key = config->api_key[0] != '\0' ? config->api_key : NULL,
         .upload_limit_bytes = config->upload_limit_bytes,
         .scheduler = parts->scheduler,
@@ -136,6 +137,10 @@ static int run(struct daemon_parts *parts, const sigset_t *signals)
     }
     log_write(LOG_LEVEL_INFO, "needled %s, cJSON %s, SQLite %s", NEEDLED_VERSION,
               json_library_version(), store_library_version());
+    if (parts->config.key_file_is_open)
+        log_write(LOG_LEVEL_WARN,
+                  "the file of the API key can be read by every user of this machine: "
+                  "chmod 600 keeps it to its owner");
     for (size_t i = 0; i < parts->devices.missing_count; i++)
         log_write(LOG_LEVEL_INFO, "%s is not available: %s", parts->devices.missing[i].name,
                   parts->devices.missing[i].reason);
@@ -191,7 +196,12 @@ static int print_config(const struct config *config)
            config->platforms[0] != '\0' ? config->platforms : open_platforms,
            config->public_url[0] != '\0' ? config->public_url : "(from each request)",
            config->allowed_hosts[0] != '\0' ? config->allowed_hosts : "(loopback names)",
-           config->api_key[0] != '\0' ? "set" : "none");
+           config->api_key[0] == '\0' ? "none"
+           : config->key_file_is_open ? "set (its file can be read by every user: chmod 600)"
+                                      : "set");
+    printf("webhook_hosts    %s\n", config->webhook_hosts[0] != '\0'
+                                        ? config->webhook_hosts
+                                        : "(none: no webhook is called)");
     printf("jobs_per_device  %zu\nmemory_limit_mb  %zu\nupload_limit_mb  %zu\n",
            config->jobs_per_device, config->memory_limit_bytes >> 20,
            config->upload_limit_bytes >> 20);

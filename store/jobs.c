@@ -2,6 +2,7 @@
 
 #include "daemon/base/clock.h"
 #include "store/checkpoints.h"
+#include "store/deliveries.h"
 #include "store/events_insert.h"
 #include "store/jobs_insert.h"
 #include "store/files.h"
@@ -555,6 +556,8 @@ bool jobs_move(struct store *store, const char *id, enum job_state from, enum jo
         explain(store, id, job_state_name(from), err);
         goto fail;
     }
+    if (job_state_is_final(to) && !deliveries_insert(store, id, job_state_name(to), err))
+        goto fail;
     return complete(store, id, change, events, event_count, err);
 fail:
     sql_rollback(store);

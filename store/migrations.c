@@ -159,30 +159,36 @@ static const char version_2[] =
     " id TEXT NOT NULL UNIQUE,"
     " owner TEXT NOT NULL,"
     " request_json TEXT NOT NULL,"
-    " varied_json TEXT NOT NULL," /* names of the hyper-parameters that differ */
+    " varied_json TEXT NOT NULL," /* {name: [values]} of what differs */
     " created_unix_s INTEGER NOT NULL);"
 
     "CREATE TABLE webhooks ("
     " seq INTEGER PRIMARY KEY AUTOINCREMENT,"
     " id TEXT NOT NULL UNIQUE,"
     " owner TEXT NOT NULL,"
+    " all_jobs INTEGER NOT NULL," /* else those of its owner */
     " name TEXT NOT NULL,"
     " url TEXT NOT NULL,"
+    " types TEXT NOT NULL," /* each between commas */
     " secret TEXT NOT NULL,"
-    " events_json TEXT NOT NULL,"
+    " old_secret TEXT NOT NULL DEFAULT '',"
+    " old_secret_until_unix_s INTEGER NOT NULL DEFAULT 0,"
     " enabled INTEGER NOT NULL DEFAULT 1,"
-    " created_unix_s INTEGER NOT NULL);"
+    " created_unix_s INTEGER NOT NULL,"
+    " updated_unix_s INTEGER NOT NULL);"
+    "CREATE INDEX webhooks_by_owner ON webhooks (owner);"
     "CREATE TABLE deliveries ("
     " seq INTEGER PRIMARY KEY AUTOINCREMENT,"
-    " id TEXT NOT NULL UNIQUE,"
     " webhook_id TEXT NOT NULL REFERENCES webhooks (id) ON DELETE CASCADE,"
+    " event_id TEXT NOT NULL,"
     " body TEXT NOT NULL,"
     " created_unix_s INTEGER NOT NULL,"
     " next_unix_s INTEGER NOT NULL," /* 0: done or given up */
     " attempt_count INTEGER NOT NULL DEFAULT 0,"
     " last_status INTEGER NOT NULL DEFAULT 0," /* HTTP; 0: none came */
     " last_error TEXT NOT NULL DEFAULT '');"
-    "CREATE INDEX deliveries_due ON deliveries (next_unix_s) WHERE next_unix_s > 0;"
+    "CREATE INDEX deliveries_by_webhook ON deliveries (webhook_id, seq);"
+    "CREATE INDEX deliveries_due ON deliveries (webhook_id, next_unix_s) WHERE next_unix_s > 0;"
 
     "CREATE TABLE rates (" /* what training came to last, for estimates */
     " device TEXT NOT NULL,"

@@ -13,6 +13,7 @@
 #define LIMIT_RESERVATIONS 256                 /* uploads of an owner, announced and not whole */
 #define LIMIT_RESERVATION_S 3600               /* for a reserved upload to be completed */
 #define LIMIT_KEYS 1000                        /* API keys in force */
+#define LIMIT_WEBHOOKS 16                      /* webhook endpoints of an owner */
 #define LIMIT_BODY_BYTES ((size_t)1 << 20)     /* a JSON request body */
 #define LIMIT_LINE_BYTES ((size_t)16 << 20)    /* one line of a data set */
 #define LIMIT_LINE_TREE_BYTES (8 * LIMIT_LINE_BYTES) /* its values in memory */

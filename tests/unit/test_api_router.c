@@ -6,7 +6,7 @@
 
 #include <ctype.h>
 
-#define CALL_MAX 64
+#define CALL_MAX 128
 
 struct calls {
     char items[CALL_MAX][160]; /* "GET /v1/files/{}" */
