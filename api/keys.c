@@ -77,7 +77,7 @@ static bool read_key(const struct json *body, struct key_record *key, struct err
     if (!json_only_fields(body, known, err) || !read_name(body, key, err) ||
         !json_get_string(body, "scope", false, &scope, err) ||
         !json_get_int(body, "jobs_max", false, 1, 1000000, &key->jobs_max, err) ||
-        !json_get_int(body, "bytes_max", false, 1, (int64_t)1 << 53, &key->bytes_max, err))
+        !json_get_int(body, "bytes_max", false, 1, ((int64_t)1 << 53) - 1, &key->bytes_max, err))
         return false;
     return key_scope_from_name(scope, &key->scope) ||
            error_set_param(err, ERR_INVALID, "scope",

@@ -4,6 +4,7 @@
 #include "daemon/base/json.h"
 #include "daemon/sched/scheduler.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #define PROBLEMS_DEFAULT 100
@@ -46,7 +47,7 @@ bool files_handle_report(struct request *request, struct error *err)
     struct json *answer = NULL;
 
     if (!read_question(request, &question, err) ||
-        !read_count(request, "problems_after", 0, INT64_MAX / 2, &after, err) ||
+        !read_count(request, "problems_after", 0, INT32_MAX, &after, err) ||
         !read_count(request, "problems_limit", 0, PROBLEMS_MAX, &limit, err))
         return false;
     question.validation_file = request_query(request, "validation_file");
@@ -63,9 +64,10 @@ bool files_handle_example(struct request *request, struct error *err)
     struct json *answer = NULL;
     int64_t line = 0;
 
-    if (!text_read_number(request->params[1], INT64_MAX / 2, &line) || line == 0)
+    if (!text_read_number(request->params[1], INT32_MAX, &line) || line == 0)
         return error_set_param(err, ERR_INVALID, "line",
-                               "'%.40s' is no line: a number from 1 is needed", request->params[1]);
+                               "'%.40s' is no line: a number from 1 to %" PRId32 " is needed",
+                               request->params[1], (int32_t)INT32_MAX);
     if (!read_question(request, &question, err))
         return false;
     question.line = (size_t)line;

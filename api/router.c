@@ -116,7 +116,7 @@ bool router_match(struct request *request)
     if (request->malformed || request->segment_count > REQUEST_SEGMENT_MAX) {
         response_refuse(&request->response, request->malformed ? 400 : 404,
                         request->malformed ? "invalid_request" : "not_found", NULL,
-                        request->malformed ? "the path or query has a broken percent escape"
+                        request->malformed ? "the path or query has a broken percent escape or a NUL"
                                            : "there is nothing at this path");
         return false;
     }

@@ -64,7 +64,7 @@ static bool check(const char *text, size_t size, struct error *err)
     else if (report.note_count)
         refuse(err, &report.notes[0]);
     else if ((nul = find_nul(value)) != NULL)
-        error_set(err, ERR_INVALID, "a string holds \\u0000, at byte %zu", nul->column - 1);
+        error_set(err, ERR_INVALID, "a string holds a NUL (\\u0000), at byte %zu", nul->column - 1);
     else
         ok = true;
     arena_release(&scratch);

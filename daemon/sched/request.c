@@ -178,11 +178,13 @@ static bool find_in_method(const struct json *method, const struct json **ret_ob
     const struct json *supervised = NULL;
     const char *type = NULL;
 
-    if (!json_only_fields(method, known, err) || !json_get_string(method, "type", true, &type, err))
+    if (!json_only_fields(method, known, err))
         return false;
-    if (strcmp(type, "supervised") != 0)
+    type = json_text(json_member(method, "type"));
+    if (!type || strcmp(type, "supervised") != 0)
         return error_set_param(err, ERR_INVALID, "method.type",
-                               "field 'method.type' is '%.32s', only 'supervised' is served", type);
+                               "field 'method.type' is %s%.32s%s, only 'supervised' is served",
+                               type ? "'" : "", type ? type : "no text", type ? "'" : "");
     for (size_t i = 0; i < COUNT_OF(others); i++) {
         const struct json *other = json_member(method, others[i] + strlen("method."));
 

@@ -26,6 +26,7 @@ class Daemon:
     def __init__(self, folder, *options):
         self.folder = pathlib.Path(folder)
         self.options = options
+        self.key = None
         self.process = None
         self.port = 0
         models = self.folder / "state/models/mini"
@@ -72,7 +73,8 @@ class Daemon:
         return status
 
     def call(self, method, path, **arguments):
-        answer = httpx.request(method, self.url + path, timeout=60, **arguments)
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        answer = httpx.request(method, self.url + path, timeout=60, headers=headers, **arguments)
         assert answer.status_code < 300, answer.text
         return answer.json()
 

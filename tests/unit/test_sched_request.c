@@ -203,7 +203,7 @@ static void fields_of_the_body_are_checked_like_the_rest(void **state)
         {"{'training_files':['f'],'method':{'type':'supervised'}}", "method"},
         {"{'training_files':['f'],'integrations':[]}", "integrations"},
         {"{'training_files':['f'],'test_file':'f'}", "test_file"},
-        {"{'method':{}}", "type"},
+        {"{'method':{}}", "method.type"},
         {"{'method':{'type':'supervised','supervised':{'grader':{}}}}", "grader"},
         {"{'method':{'type':'supervised','supervised':{'hyperparameters':{'n_epochs':1}}},"
          "'hyperparameters':{'n_epochs':1}}",
