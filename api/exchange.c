@@ -4,6 +4,7 @@
 #include "api/form.h"
 #include "api/keyring.h"
 #include "api/links.h"
+#include "api/metrics.h"
 #include "api/router.h"
 #include "api/stores.h"
 #include "api/stream.h"
@@ -304,6 +305,8 @@ void exchange_complete(void *context, struct MHD_Connection *connection, void **
         return;
     assert(!request->submitted || atomic_load_explicit(&request->answered, memory_order_acquire));
     log_request(request, how);
+    metrics_count_request(request->services->metrics, request,
+                          clock_monotonic_ns() - request->started_ns);
     connections_set_idle(listener->exchange->connections, request->entry);
     request_free(request);
     *state = NULL;

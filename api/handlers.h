@@ -18,6 +18,8 @@ MUST_CHECK bool health_handle_get(struct request *request, struct error *err);
 MUST_CHECK bool description_handle_get(struct request *request, struct error *err);
 MUST_CHECK bool devices_handle_list(struct request *request, struct error *err);
 
+MUST_CHECK bool metrics_handle_get(struct request *request, struct error *err);
+
 MUST_CHECK bool keys_handle_create(struct request *request, struct error *err);
 MUST_CHECK bool keys_handle_list(struct request *request, struct error *err);
 MUST_CHECK bool keys_handle_get(struct request *request, struct error *err);

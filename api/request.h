@@ -32,6 +32,7 @@ struct form;
 struct json;
 struct keyring;
 struct links;
+struct metrics;
 struct route;
 struct scheduler;
 struct store;
@@ -49,6 +50,8 @@ struct services {
     const struct links *links;
     struct keyring *keyring;
     struct courier *courier;
+    struct metrics *metrics;
+    const _Atomic size_t *open_count; /* requests begun and not over */
     const atomic_bool *stopping; /* set: answers that take long end early */
     const char *state_folder;
     atomic_int *upload_helpers; /* threads that parse large uploads */

@@ -7,6 +7,7 @@
 #include "api/keyring.h"
 #include "api/links.h"
 #include "api/listen.h"
+#include "api/metrics.h"
 #include "api/pool.h"
 #include "api/stores.h"
 #include "api/stream.h"
@@ -287,8 +288,11 @@ static bool prepare(struct server *server, const struct server_options *options,
     exchange->guard.allowed_hosts = keep(server, options->allowed_hosts);
     exchange->guard.public_url = keep(server, options->public_url);
     services->stores = stores_new(options->database_path);
+    services->metrics = metrics_new();
+    services->open_count = &exchange->open_count;
     exchange->connections = connections_new(LIMIT_HEADER_TIMEOUT_S);
-    if (!services->stores || !exchange->connections || !services->state_folder)
+    if (!services->stores || !services->metrics || !exchange->connections ||
+        !services->state_folder)
         return error_set(err, ERR_NO_MEMORY, "no memory for the server");
     if (!datasets_remove_temporaries(services->state_folder, err) ||
         !open_access(server, options, err) || !pool_start(WORKING_THREADS, &exchange->pool, err) ||
@@ -372,6 +376,7 @@ void server_stop(struct server *server)
     courier_stop(services->courier);
     save_uses(services);
     keyring_free(services->keyring);
+    metrics_free(services->metrics);
     streams_free(services->streams);
     stores_free(services->stores);
     connections_free(server->exchange.connections);

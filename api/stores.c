@@ -14,6 +14,7 @@ struct stores {
     pthread_mutex_t lock;
     struct store *idle[STORES_KEPT]; /* guarded by lock */
     size_t idle_count;               /* guarded by lock */
+    uint64_t busy_count;             /* guarded by lock */
 };
 
 struct stores *stores_new(const char *database_path)
@@ -60,13 +61,32 @@ bool stores_take(struct stores *stores, struct store **ret_store, struct error *
 
 void stores_give(struct stores *stores, struct store *store)
 {
+    uint64_t busy_count;
+
     if (!store)
         return;
+    busy_count = store_take_busy_count(store);
     pthread_mutex_lock(&stores->lock);
+    stores->busy_count += busy_count;
     if (stores->idle_count < STORES_KEPT) {
         stores->idle[stores->idle_count++] = store;
         store = NULL;
     }
     pthread_mutex_unlock(&stores->lock);
     store_close(store);
+}
+
+const char *stores_path(const struct stores *stores)
+{
+    return stores->database_path;
+}
+
+uint64_t stores_busy_count(struct stores *stores)
+{
+    uint64_t count;
+
+    pthread_mutex_lock(&stores->lock);
+    count = stores->busy_count;
+    pthread_mutex_unlock(&stores->lock);
+    return count;
 }

@@ -11,12 +11,17 @@
 
 #include "daemon/base/error.h"
 
+#include <stdint.h>
+
 struct store;
 struct stores;
 
 struct stores *stores_new(const char *database_path); /* NULL without memory */
 void stores_free(struct stores *stores);              /* NULL is fine */
 MUST_CHECK bool stores_take(struct stores *stores, struct store **ret_store, struct error *err);
+const char *stores_path(const struct stores *stores); /* of the database */
+/* How often handles that were given back had waited for a lock. */
+uint64_t stores_busy_count(struct stores *stores);
 void stores_give(struct stores *stores, struct store *store); /* NULL is fine */
 
 #endif

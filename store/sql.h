@@ -24,7 +24,9 @@ struct store {
         sqlite3_stmt *statement;
     } statements[SQL_STATEMENT_MAX];
     size_t statement_count;
-    int bind_failure; /* SQLITE_OK, or the first one since the last sql_next */
+    uint64_t busy_count;      /* waits for a lock */
+    int64_t busy_deadline_ns; /* of the wait that goes on */
+    int bind_failure;         /* SQLITE_OK, or the first one since the last sql_next */
     bool in_transaction;
 };
 

@@ -231,6 +231,7 @@ static void note_pace(struct run *run, const struct train_step *step)
 {
     struct slot_step made = {.number = (int64_t)step->step,
                              .total = (int64_t)step->total_steps,
+                             .tokens = (int64_t)step->tokens,
                              .at_ns = clock_monotonic_ns()};
 
     if (step->tokens_per_second > 0) {

@@ -86,12 +86,16 @@ void slots_vacate(struct slots *slots, size_t slot)
 
 void slots_note_step(struct slots *slots, size_t slot, const struct slot_step *step)
 {
+    struct slot_device *device = &slots->devices[slots->items[slot].device];
     struct slot *item = &slots->items[slot];
 
     (void)pthread_mutex_lock(&slots->lock);
     if (item->first.number == 0)
         item->first = *step;
     item->last = *step;
+    device->step_count++;
+    device->token_count += step->tokens;
+    device->step_s += step->seconds;
     (void)pthread_mutex_unlock(&slots->lock);
 }
 
@@ -240,6 +244,17 @@ static void add_jobs(struct json *object, const struct slots *slots, size_t devi
     json_add(object, "jobs", jobs);
 }
 
+/* What was trained on it. Under lock. */
+static void add_since_start(struct json *object, const struct slot_device *item)
+{
+    struct json *total = json_new_object();
+
+    json_add_int(total, "steps", item->step_count);
+    json_add_int(total, "tokens", item->token_count);
+    json_add_double(total, "seconds", item->step_s);
+    json_add(object, "since_start", total);
+}
+
 static struct json *device_json(struct slots *slots, size_t index, struct inventory *inventory)
 {
     const struct slot_device *item = &slots->devices[index];
@@ -258,6 +273,7 @@ static struct json *device_json(struct slots *slots, size_t index, struct invent
     json_add_bool(object, "in_service", item->in_service);
     json_add_string(object, "reason", item->reason[0] ? item->reason : NULL);
     add_jobs(object, slots, index);
+    add_since_start(object, item);
     (void)pthread_mutex_unlock(&slots->lock);
     return object;
 }

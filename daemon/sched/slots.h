@@ -26,6 +26,7 @@
 struct slot_step { /* that a job has made */
     int64_t number, total;
     double seconds; /* what it took by itself; 0: not known */
+    int64_t tokens; /* that it computed */
     int64_t at_ns;  /* clock_monotonic_ns */
 };
 struct slot {
@@ -42,6 +43,8 @@ struct slot_device {
     size_t slot_count;
     bool in_service;  /* guarded by lock */
     char reason[256]; /* guarded by lock: why it is not */
+    int64_t step_count, token_count; /* guarded by lock: since the start, */
+    double step_s;                   /* guarded by lock: in so many seconds */
 };
 
 struct slots {
