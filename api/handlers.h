@@ -55,6 +55,10 @@ MUST_CHECK bool jobs_handle_move(struct request *request, struct error *err);
 MUST_CHECK bool jobs_handle_cancel(struct request *request, struct error *err);
 MUST_CHECK bool jobs_handle_pause(struct request *request, struct error *err);
 MUST_CHECK bool jobs_handle_resume(struct request *request, struct error *err);
+MUST_CHECK bool sweeps_handle_create(struct request *request, struct error *err);
+MUST_CHECK bool sweeps_handle_list(struct request *request, struct error *err);
+MUST_CHECK bool sweeps_handle_get(struct request *request, struct error *err);
+MUST_CHECK bool sweeps_handle_cancel(struct request *request, struct error *err);
 MUST_CHECK bool checkpoints_handle_list(struct request *request, struct error *err);
 
 MUST_CHECK bool events_handle_list(struct request *request, struct error *err);

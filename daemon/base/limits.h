@@ -28,6 +28,7 @@
 #define LIMIT_CONNECTIONS 2048                       /* open HTTP connections, */
 #define LIMIT_STREAMS 1024                           /* event streams among them */
 #define LIMIT_HEADER_TIMEOUT_S 15                    /* a request's header must be whole by then */
+#define LIMIT_SWEEP_JOBS 64                          /* that one create makes of lists of values */
 #define LIMIT_JOBS_PER_DEVICE 8                      /* at once; each has a worker's threads */
 #define LIMIT_JOB_FILES 32                           /* of a job, of each kind */
 #define LIMIT_PATH_BYTES 4096                        /* a path of ours, with its NUL */

@@ -12,6 +12,7 @@
 #include "daemon/sched/pauses.h"
 #include "daemon/sched/queue.h"
 #include "daemon/sched/submission.h"
+#include "daemon/sched/sweep.h"
 #include "daemon/sched/validator.h"
 #include "daemon/sched/worker.h"
 
@@ -145,6 +146,32 @@ static bool make(struct scheduler *scheduler, struct store *store, const struct 
              mailbox_call(scheduler->mailbox, submission_keep, submission, err)));
 }
 
+/* The first of its jobs stands for it. */
+static bool make_sweep(struct scheduler *scheduler, struct store *store, const struct json *request,
+                       struct submission *submission, struct error *err)
+{
+    struct sweep *sweep;
+    bool ok;
+
+    if (!submission_find_repeat(store, submission, err))
+        return false;
+    if (submission->repeated_id[0])
+        return true;
+    sweep = calloc(1, sizeof(*sweep));
+    if (!sweep)
+        return error_set(err, ERR_NO_MEMORY, "no memory for a sweep");
+    sweep->asked = *submission;
+    ok = sweep_read(&scheduler->options, store, request, sweep, err) &&
+         mailbox_call(scheduler->mailbox, sweep_keep, sweep, err);
+    if (ok) {
+        memcpy(submission->repeated_id, sweep->asked.repeated_id, sizeof(submission->repeated_id));
+        memcpy(submission->job.id, sweep->jobs[0].id, sizeof(submission->job.id));
+    }
+    sweep_release(sweep);
+    free(sweep);
+    return ok;
+}
+
 bool scheduler_submit(struct scheduler *scheduler, const struct json *request,
                       const struct job_terms *terms, struct job_made *ret_made, struct error *err)
 {
@@ -155,7 +182,8 @@ bool scheduler_submit(struct scheduler *scheduler, const struct json *request,
     if (!submission_begin(request, terms, &submission, err))
         return false;
     ok = store_open(scheduler->options.database_path, false, &store, err) &&
-         make(scheduler, store, request, &submission, err);
+         (terms->is_sweep || sweep_is_meant(request) ? make_sweep : make)(scheduler, store, request,
+                                                                          &submission, err);
     if (ok) {
         ret_made->repeated = submission.repeated_id[0] != '\0';
         (void)snprintf(ret_made->id, sizeof(ret_made->id), "%s",
@@ -193,6 +221,18 @@ bool scheduler_cancel(struct scheduler *scheduler, const char *job_id, struct er
     if (!ask_for(scheduler, queue_cancel, job_id, err))
         return false;
     jobfiles_remove_resume(scheduler->options.state_folder, job_id); /* a worker cleans up again */
+    return true;
+}
+
+bool scheduler_cancel_sweep(struct scheduler *scheduler, const char *sweep_id, struct error *err)
+{
+    struct sweep_end end = {0};
+
+    (void)snprintf(end.sweep_id, sizeof(end.sweep_id), "%s", sweep_id); /* cut, it is nobody's */
+    if (!mailbox_call(scheduler->mailbox, sweep_cancel, &end, err))
+        return false;
+    for (size_t i = 0; i < end.count; i++)
+        jobfiles_remove_resume(scheduler->options.state_folder, end.job_ids[i]);
     return true;
 }
 

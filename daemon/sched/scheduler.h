@@ -51,6 +51,7 @@ struct job_terms {
     int64_t jobs_max;            /* unfinished ones of that owner; 0: no limit */
     const char *idempotency_key; /* a create under it makes one job, ever; NULL: none was given */
     bool asked_before; /* without a key: an equal body of the last minutes is this create */
+    bool is_sweep;     /* at least one field must be a list of values; else it may */
 };
 struct job_made {
     char id[STORE_ID_SIZE];
@@ -58,7 +59,8 @@ struct job_made {
 };
 /* A create request's body, of either shape (request.h): hyper-parameters are checked first, then files,
  * then the model and the device; the first fault is ERR_INVALID or ERR_NOT_FOUND with param. On success
- * the job is committed in state validating_files, or was before. */
+ * the job is committed in state validating_files, or was before. Lists of values make a job for every
+ * combination, all or none (sweep.h); the first of them is answered. */
 MUST_CHECK bool scheduler_submit(struct scheduler *scheduler, const struct json *request,
                                  const struct job_terms *terms, struct job_made *ret_made,
                                  struct error *err);
@@ -71,6 +73,9 @@ MUST_CHECK bool scheduler_resume(struct scheduler *scheduler, const char *job_id
 MUST_CHECK bool scheduler_cancel(struct scheduler *scheduler, const char *job_id,
                                  struct error *err);
 
+/* The same for all jobs of a sweep that have not ended. */
+MUST_CHECK bool scheduler_cancel_sweep(struct scheduler *scheduler, const char *sweep_id,
+                                       struct error *err);
 /* Gives a waiting job another place in the line, as the body says (order.h has the rule). */
 MUST_CHECK bool scheduler_move(struct scheduler *scheduler, const char *job_id,
                                const struct json *body, struct error *err);
