@@ -91,7 +91,7 @@ ctl estimate "$work/good.jsonl" --model mini --set n_epochs=2 --json
 expect "the next estimate knows the time" has '^0 .*"training_s":\d' "$status $answer"
 ctl estimate "$work/bad.jsonl" --model mini
 expect "one of data that is refused fails" has '^1 .*line 5' "$status $answer"
-call "$url/v1/files"
+call "$url/v1/files?purpose=fine-tune"
 expect "its uploads are taken back" is "$(grep -o '"object":"file"' <<<"$answer" | wc -l)" 2
 call "$url/v1/fine_tuning/jobs"
 expect "and one job was made" is "$(grep -o '"id":"ftjob-' <<<"$answer" | wc -l)" 1

@@ -73,11 +73,18 @@ static void a_new_job_has_every_field_a_client_reads(void **state)
     static const char *const null[] = {"finished_at",      "fine_tuned_model", "error",
                                        "trained_tokens",   "validation_file",  "metadata",
                                        "estimated_finish", "device_used",      "plan"};
+    static const char *const platform[] = {"name",           "max_depth",        "evaluations",
+                                           "training_files", "validation_files", "test_files",
+                                           "base_model",     "parent_model"};
     const struct json *hyper;
     struct json *job;
 
     api_daemon_add_job(&d, JOB);
     job = get(JOBS "/" JOB, 200);
+    for (size_t i = 0; i < COUNT_OF(platform); i++) {
+        if (!json_member(job, platform[i]))
+            fail_msg("there is no field '%s'", platform[i]);
+    }
     for (size_t i = 0; i < COUNT_OF(required); i++) {
         if (!json_member(job, required[i]))
             fail_msg("there is no field '%s'", required[i]);
@@ -87,6 +94,10 @@ static void a_new_job_has_every_field_a_client_reads(void **state)
             fail_msg("'%s' is not null", null[i]);
     }
     assert_string_equal(text(job, "object"), "fine_tuning.job");
+    assert_string_equal(text(job, "name"),
+                        "needle-job-test"); /* no suffix: base and end of the id */
+    assert_int_equal(json_count(json_member(job, "training_files")), 1);
+    assert_int_equal(json_count(json_member(job, "evaluations")), 0);
     assert_string_equal(text(job, "status"), "validating_files");
     assert_int_equal(json_kind_of(json_member(job, "result_files")), JSON_ARRAY);
     hyper = json_member(job, "hyperparameters");
