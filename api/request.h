@@ -52,7 +52,7 @@ struct services {
     struct courier *courier;
     struct metrics *metrics;
     const _Atomic size_t *open_count; /* requests begun and not over */
-    const atomic_bool *stopping; /* set: answers that take long end early */
+    const atomic_bool *stopping;      /* set: answers that take long end early */
     const char *state_folder;
     atomic_int *upload_helpers; /* threads that parse large uploads */
     size_t upload_limit_bytes;

@@ -41,8 +41,8 @@ struct slot {
 struct slot_device {
     const struct device *device;
     size_t slot_count;
-    bool in_service;  /* guarded by lock */
-    char reason[256]; /* guarded by lock: why it is not */
+    bool in_service;                 /* guarded by lock */
+    char reason[256];                /* guarded by lock: why it is not */
     int64_t step_count, token_count; /* guarded by lock: since the start, */
     double step_s;                   /* guarded by lock: in so many seconds */
 };
