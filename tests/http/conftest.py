@@ -1,8 +1,11 @@
 """What the tests of tests/http share: the built daemon in a process of its own, on a free port, with the small
-base model `mini` and a state folder that goes with it.
+base model under the names `mini` and `needle-3` and a state folder that goes with it.
 
-    daemon       one for the whole session, for tests that leave it running
-    make_daemon  a factory: a daemon of the test's own, to stop, kill and start again
+    daemon         one for the whole session, for tests that leave it running
+    make_daemon    a factory: a daemon of the test's own, to stop, kill and start again
+    guarded        one of the test's own that wants a key, so that a call without one is seen
+    sdk, platform  the clients, on guarded
+    requests_made  what Platform's urllib sends
 """
 
 import os
@@ -12,14 +15,20 @@ import shutil
 import signal
 import subprocess
 import time
+import urllib.request
+
+os.environ["NEEDLE_TELEMETRY"] = "0"  # before the import of needle: it sends nothing from here
 
 import httpx
+import openai
 import pytest
+from needle.platform import Platform
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / os.environ.get("NEEDLED_OUT", "build/release")
 START_S = 30
 MINI = ROOT / "tests/fixtures/needle3/mini"
+KEY = "a-key-of-the-tests"
 
 
 class Daemon:
@@ -29,10 +38,11 @@ class Daemon:
         self.key = None
         self.process = None
         self.port = 0
-        models = self.folder / "state/models/mini"
-        models.mkdir(parents=True)
-        for name in ("base.safetensors", "tokenizer.model"):
-            shutil.copy(MINI / name, models / name)
+        for base in ("mini", "needle-3"):
+            models = self.folder / "state/models" / base
+            models.mkdir(parents=True)
+            for name in ("base.safetensors", "tokenizer.model"):
+                shutil.copy(MINI / name, models / name)
         self.start()
 
     @property
@@ -123,3 +133,37 @@ def make_daemon(tmp_path):
     yield make
     for daemon in made:
         daemon.stop()
+
+
+@pytest.fixture
+def guarded(make_daemon, tmp_path):
+    (tmp_path / "key").write_text(KEY + "\n")
+    (tmp_path / "settings.json").write_text('{"api_key_file": "%s"}' % (tmp_path / "key"))
+    daemon = make_daemon("--config", tmp_path / "settings.json")
+    daemon.key = KEY
+    return daemon
+
+
+@pytest.fixture
+def sdk(guarded):
+    with openai.OpenAI(base_url=guarded.url + "/v1", api_key=KEY, max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+def platform(guarded):
+    return Platform(api_key=KEY, base_url=guarded.url + "/v1")
+
+
+@pytest.fixture
+def requests_made(monkeypatch):
+    """(method, path, whether Authorization went along) of each request that urllib opens."""
+    made = []
+    send = urllib.request.AbstractHTTPHandler.do_open
+
+    def record(handler, connection, request, **arguments):
+        made.append((request.get_method(), request.selector.partition("?")[0], request.has_header("Authorization")))
+        return send(handler, connection, request, **arguments)
+
+    monkeypatch.setattr(urllib.request.AbstractHTTPHandler, "do_open", record)
+    return made

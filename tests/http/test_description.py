@@ -9,19 +9,16 @@ import subprocess
 import sys
 
 import httpx
+from conftest import KEY
 
 HERE = pathlib.Path(__file__).parent
 SEED = 20260901
 REQUESTS_PER_CALL = 50  # generated ones, besides those at the bounds of every field
 BOUND_S = 150
-KEY = "a-key-of-the-tests"
 
 
-def test_the_daemon_is_held_to_its_description(make_daemon, tmp_path):
-    (tmp_path / "key").write_text(KEY + "\n")
-    (tmp_path / "settings.json").write_text('{"api_key_file": "%s"}' % (tmp_path / "key"))
-    daemon = make_daemon("--config", tmp_path / "settings.json")
-    daemon.key = KEY
+def test_the_daemon_is_held_to_its_description(guarded, tmp_path):
+    daemon = guarded
     job = daemon.wait_for_job(daemon.create_job())
     known = {"file_id": job["training_file"], "job_id": job["id"], "model_id": job["fine_tuned_model"], "line": 1}
     environment = dict(os.environ, NEEDLED_KNOWN=json.dumps(known), SCHEMATHESIS_HOOKS="description_hooks",

@@ -1,51 +1,14 @@
 """Files through the two clients they are made for, unmodified: the OpenAI SDK and needle.platform.Platform."""
 
-import os
 import sqlite3
-import urllib.request
-
-os.environ["NEEDLE_TELEMETRY"] = "0"  # before the import: it sends nothing from here
 
 import httpx
 import openai
 import pytest
-from needle.platform import Platform, PlatformError
+from conftest import KEY
+from needle.platform import PlatformError
 
-KEY = "a-key-of-the-tests"
 LINES = "".join('{"query":"say %d","tools":[],"answers":[]}\n' % n for n in range(3)).encode()
-
-
-@pytest.fixture
-def guarded(make_daemon, tmp_path):
-    """A daemon that wants a key, so that a call without one is seen."""
-    (tmp_path / "key").write_text(KEY + "\n")
-    (tmp_path / "settings.json").write_text('{"api_key_file": "%s"}' % (tmp_path / "key"))
-    return make_daemon("--config", tmp_path / "settings.json")
-
-
-@pytest.fixture
-def sdk(guarded):
-    with openai.OpenAI(base_url=guarded.url + "/v1", api_key=KEY, max_retries=0) as client:
-        yield client
-
-
-@pytest.fixture
-def platform(guarded):
-    return Platform(api_key=KEY, base_url=guarded.url + "/v1")
-
-
-@pytest.fixture
-def requests_made(monkeypatch):
-    """(method, path, whether Authorization went along) of each request that urllib opens."""
-    made = []
-    send = urllib.request.AbstractHTTPHandler.do_open
-
-    def record(handler, connection, request, **arguments):
-        made.append((request.get_method(), request.selector.partition("?")[0], request.has_header("Authorization")))
-        return send(handler, connection, request, **arguments)
-
-    monkeypatch.setattr(urllib.request.AbstractHTTPHandler, "do_open", record)
-    return made
 
 
 def write(folder, content=LINES, name="data.jsonl"):
