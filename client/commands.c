@@ -1,6 +1,7 @@
 #include "client/commands.h"
 
 #include "client/http.h"
+#include "client/jobs.h"
 #include "client/output.h"
 #include "client/watch.h"
 #include "client/words.h"
@@ -256,19 +257,48 @@ static void print_jobs(const cJSON *list)
     }
 }
 
+/* "--metadata name=value", as often as it was given, and "--metadata null". */
+static bool add_metadata(struct http *http, const struct words *words, char *path, size_t capacity)
+{
+    for (int i = 0; i < words->option_count; i++) {
+        const char *value = words->option[i].value, *equals = strchr(value, '=');
+        const size_t used = strlen(path);
+        char name[128], rest[256];
+
+        if (strncmp(words->option[i].name, "--metadata", strlen("--metadata")) != 0)
+            continue;
+        if (!equals && strcmp(value, "null") != 0) {
+            (void)fprintf(stderr, "needlectl: --metadata wants NAME=VALUE or null, not '%s'\n",
+                          value);
+            return false;
+        }
+        if (!equals) {
+            (void)snprintf(path + used, capacity - used, "&metadata=null");
+            continue;
+        }
+        (void)snprintf(name, sizeof(name), "metadata[%.*s]", (int)(equals - value), value);
+        http_join(http, "&", name, "=", rest, sizeof(rest));
+        http_join(http, rest, equals + 1, "", path + used, capacity - used);
+    }
+    return true;
+}
+
 int command_jobs(struct http *http, int count, char **arguments)
 {
-    static const char *const options[] = {"--after"};
+    static const char *const options[] = {"--after", "--status"};
     char path[PATH_BYTES];
     const char *limit;
     struct words words;
     cJSON *list = NULL;
 
+    if (count > 1 && strcmp(arguments[1], "get") == 0)
+        return command_jobs_get(http, count, arguments);
     if (!words_read("jobs", count, arguments, &words))
         return COMMAND_USAGE;
     limit = words_value(&words, "--limit");
     (void)snprintf(path, sizeof(path), "/v1/fine_tuning/jobs?limit=%.20s", limit ? limit : "100");
-    if (!words_add_query(http, &words, path, sizeof(path), options, COUNT_OF(options)))
+    if (!words_add_query(http, &words, path, sizeof(path), options, COUNT_OF(options)) ||
+        !add_metadata(http, &words, path, sizeof(path)))
         return COMMAND_USAGE;
     if (!http_call(http, path, NULL, &list))
         return output_refused(http);
@@ -280,10 +310,7 @@ int command_jobs(struct http *http, int count, char **arguments)
 /* "/v1/fine_tuning/jobs/<id><rest>", with the id escaped. */
 static void job_path(struct http *http, const char *id, const char *rest, char path[PATH_BYTES])
 {
-    char *escaped = http_escape(http, id);
-
-    (void)snprintf(path, PATH_BYTES, "/v1/fine_tuning/jobs/%s%s", escaped ? escaped : "", rest);
-    free(escaped);
+    http_join(http, "/v1/fine_tuning/jobs/", id, rest, path, PATH_BYTES);
 }
 
 int command_cancel(struct http *http, int count, char **arguments)

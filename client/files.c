@@ -16,10 +16,7 @@
 /* "/v1/files/<id><rest>", with the id escaped. */
 static void file_path(struct http *http, const char *id, const char *rest, char path[PATH_BYTES])
 {
-    char *escaped = http_escape(http, id);
-
-    (void)snprintf(path, PATH_BYTES, "/v1/files/%s%s", escaped != NULL ? escaped : "", rest);
-    free(escaped);
+    http_join(http, "/v1/files/", id, rest, path, PATH_BYTES);
 }
 
 int command_upload(struct http *http, int count, char **arguments)

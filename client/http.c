@@ -400,3 +400,12 @@ char *http_escape(struct http *http, const char *segment)
     curl_free(escaped);
     return copy;
 }
+
+void http_join(struct http *http, const char *prefix, const char *segment, const char *rest,
+               char *ret_path, size_t capacity)
+{
+    char *escaped = http_escape(http, segment);
+
+    (void)snprintf(ret_path, capacity, "%s%s%s", prefix, escaped != NULL ? escaped : "", rest);
+    free(escaped);
+}

@@ -42,6 +42,9 @@ typedef bool http_take_fn(void *context, const char *bytes, size_t size);
 bool http_stream(struct http *http, const char *path, const char *last_id, http_take_fn *take,
                  void *context);
 
+/* "<prefix><segment, percent-encoded><rest>"; cut where it does not fit. */
+void http_join(struct http *http, const char *prefix, const char *segment, const char *rest,
+               char *ret_path, size_t capacity);
 /* A path segment, percent-encoded; free with free(). NULL without memory. */
 char *http_escape(struct http *http, const char *segment);
 

@@ -4,6 +4,8 @@
 #include "client/completion.h"
 #include "client/events.h"
 #include "client/files.h"
+#include "client/jobs.h"
+#include "client/models.h"
 
 #include <string.h>
 
@@ -21,8 +23,14 @@ static const struct command commands[] = {
      command_estimate},
     {"watch", "JOB [--curve] [--json]", "follow a job until it ends; Ctrl-C leaves it running",
      command_watch},
-    {"jobs", "[--limit N] [--after JOB] [--json]", "the newest jobs", command_jobs},
+    {"jobs", "[--status STATUS] [--metadata NAME=VALUE]... [--limit N] [--after JOB] [--json]",
+     "the newest jobs", command_jobs},
+    {"jobs get", "JOB [--json]", "a job's record", command_jobs},
+    {"pause", "JOB [--json]", "hold a job back; it keeps its last step", command_pause},
+    {"resume", "JOB [--json]", "let a paused job go on", command_resume},
     {"cancel", "JOB [--json]", "end a job; what it wrote stays", command_cancel},
+    {"checkpoints", "JOB [--json]", "its checkpoints, each a model", command_checkpoints},
+    {"result", "JOB [-o PATH] [--json]", "its steps as CSV", command_result},
     {"events", "[--follow] [--after EVENT] [--types TYPE,...] [--limit N] [--json]",
      "what happened in all jobs; --follow goes on", command_events},
     {"upload", "PATH [--expires SECONDS] [--json]", "upload a data set", command_upload},
@@ -39,6 +47,11 @@ static const struct command commands[] = {
     {"example", "FILE LINE " DATA_OPTIONS " [--json]",
      "a line as it is rendered, tokenised and trained", command_example},
     {"fetch", "JOB-OR-MODEL [-o PATH] [--json]", "download an adapter", command_fetch},
+    {"models", "[--search TEXT] [--limit N] [--json]", "bases, and what jobs made of them",
+     command_models},
+    {"models get", "MODEL [--json]", "a model's record", command_models_get},
+    {"models delete", "MODEL [--json]", "remove a model and its adapter", command_models_delete},
+    {"billing", "[--json]", "what the key may have, and has", command_billing},
     {"devices", "[--json]", "what the daemon computes with", command_devices},
     {"completion", "SHELL", "completion for bash, zsh or fish, as a script", command_completion},
 };

@@ -327,5 +327,51 @@ expect "an unknown job is 404, and a client looks among the generations" is "$st
 call "$url/v1/generations/ftjob-none"
 expect "where it is told that there is neither" has '^404 .*no job and no generation' "$status $answer"
 
+# ---- the same from the command line --------------------------------------------------------------
+
+ctl() {
+    answer=$("$out/needlectl" "$@" 2>&1)
+    status=$?
+}
+ctl jobs --metadata team=a --metadata run=7 --status cancelled
+expect "jobs are listed by metadata and status" is "$status $(grep -c ftjob- <<<"$answer")" "0 1"
+ctl jobs --metadata 'team=a b&c' --json
+expect "whatever its characters" is "$status $(count_jobs)" "0 1"
+ctl jobs --metadata null --json --limit 100
+expect "or those that have none" is "$status $(count_jobs)" "0 $((all - 3))"
+ctl jobs --metadata team
+expect "a pair without a value is bad usage" has "^2 .*NAME=VALUE" "$status $answer"
+ctl jobs --status done
+expect "a status that is none is refused" has "^1 .*validating_files" "$status $answer"
+ctl jobs get "$child"
+expect "a job's record is shown" has '^name +needle-3-\w{8}$' "$answer"
+ctl checkpoints "$child"
+expect "its checkpoints are listed" is "$status $(grep -c ftckpt_ <<<"$answer")" "0 2"
+ctl result "$child" -o "$work/no.csv"
+expect "a result file that was deleted is missed" has "^1 .*no result file" "$status $answer"
+ctl result "$several" -o "$work/several.csv"
+expect "another is saved" is "$status $(head -c 5 "$work/several.csv")" "0 step,"
+ctl models --search mine
+expect "models are searched" is "$status $(grep -c '^ft:' <<<"$answer")" "0 1"
+ctl models get "$child_model"
+expect "a model's record is shown" has "^0 $child_model +$depth " "$status $answer"
+ctl models delete "$child_model"
+expect "a model is deleted" is "$status $answer" "0 $child_model deleted"
+ctl models delete "$child_model"
+expect "once" has "^1 .*no model" "$status $answer"
+ctl billing
+expect "limits are shown" has '^0 jobs +0, no limit' "$status $answer"
+file=$two
+create_with "$long"
+ctl pause "$id"
+wait_until_queued() { [ "$status" = 0 ] || ctl pause "$id"; [ "$status" = 0 ]; }
+expect "a job is paused" wait_for 30 wait_until_queued
+expect "and says so" is "$answer" "$id paused"
+ctl resume "$id"
+expect "a job is resumed" has "^0 $id (queued|running)" "$status $answer"
+ctl cancel "$id"
+ctl resume "$id"
+expect "one that has ended is refused" has "^1 .*cannot be resumed" "$status $answer"
+
 stop_daemon
 expect "the daemon ends in order" is $? 0
