@@ -89,8 +89,6 @@ static bool start(struct daemon_parts *parts, struct error *err)
     const struct config *config = &parts->config;
 
     if (!json_self_test(err) || !make_folders(config, err) || !take_lock(parts, err) ||
-        !file_join(parts->database_path, sizeof(parts->database_path), config->state_dir,
-                   "needled.db", err) ||
         !store_open(parts->database_path, true, &parts->store, err))
         return false;
     parts->feed = events_feed_new();
@@ -252,7 +250,9 @@ int main(int argument_count, char **arguments)
         return parts.config.check_devices ? check_devices(&parts.devices)
                                           : print_devices(&parts.devices, parts.config.state_dir);
     options = server_options(&parts);
-    if (!server_check(&options, &err)) {
+    if (!file_join(parts.database_path, sizeof(parts.database_path), parts.config.state_dir,
+                   "needled.db", &err) ||
+        !server_check(&options, &err)) {
         (void)fprintf(stderr, "needled: %s\n", err.message);
         return EXIT_USAGE;
     }
