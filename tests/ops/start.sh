@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# The inputs of tests/fixtures/inputs/ops that want a start of their own: environments, and a database that is none,
+# with the outcome that manifest.json wants, and their siblings.
+#   tests/ops/start.sh OUT
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+out=$1
+. tests/support/shell/daemon.sh
+. tests/support/shell/jobs.sh
+trap 'stop_daemon >/dev/null 2>&1; rm -rf "$work"' EXIT
+inputs=tests/fixtures/inputs/ops
+status= answer=
+
+mkdir -p "$work/state/models/mini"
+cp tests/fixtures/needle3/mini/base.safetensors tests/fixtures/needle3/mini/tokenizer.model "$work/state/models/mini/"
+lines() { for n in $(seq "$1"); do printf '{"query":"say %d","tools":[],"answers":[]}\n' "$n"; done; }
+lines 64 >"$work/data.jsonl"
+quick='"batch_size":1,"lora_rank":4,"lora_alpha":8,"val_split":0'
+
+# ---- environments --------------------------------------------------------------------------------------
+
+# start_fails ENVIRONMENT...: sets status and answer.
+start_fails() {
+    answer=$(env "$@" timeout 20 "$out/needled" --state-dir "$work/none" --listen 127.0.0.1:0 2>&1)
+    status=$?
+}
+start_fails $(<$inputs/platform-missing.env)
+expect "platform-missing.env: does not start, says why and what there is" has '^2 .*cuda.*not (installed|available|found).*\bcpu\b' \
+    "$status ${answer//$'\n'/ }"
+expect "platform-missing.env: makes nothing" [ ! -e "$work/none" ]
+start_fails NEEDLED_PLATFORMS=tpu
+expect "an unknown platform neither" has '^2 .*tpu.*\bcpu\b' "$status ${answer//$'\n'/ }"
+start_fails NEEDLED_PLATFORMS=,
+expect "nor an empty list" has '^2 .*NEEDLED_PLATFORMS|^2 .*platform' "$status ${answer//$'\n'/ }"
+
+export $(<$inputs/no-gpu.env)
+start_daemon "$out" || exit 1
+unset CUDA_VISIBLE_DEVICES
+call "$url/v1/devices"
+expect "no-gpu.env: starts on the CPU and says that no GPU is active" has '"id":"cpu:0".*"gpu_active":false' "$answer"
+expect "no-gpu.env: and why" has '"platform":"cuda","reason":"[^"]{10,}"' "$answer"
+expect "no-gpu.env: in the log too" has 'cuda is not available: ' "$(<"$work/needled.log")"
+upload "$work/data.jsonl"
+create_with "$quick,\"n_epochs\":1" mini '"device":"cuda"'
+expect "no-gpu.env: a job that demands cuda is refused with the reason" has '^400 .*"param":"device"' "$status $answer"
+create_with "$quick,\"n_epochs\":1" mini
+follow "$id"
+expect "no-gpu.env: another runs on the CPU, and its record says so" is \
+    "$(field status <<<"$job") $(field device_used <<<"$job")" "succeeded cpu:0"
+stop_daemon
+
+# threads_of_two_jobs: how many threads the daemon has while two jobs run side by side.
+threads_of_two_jobs() {
+    local first second
+    start_daemon "$out" --jobs-per-device 2 || return 1
+    upload "$work/data.jsonl"
+    create_with "$quick,\"n_epochs\":50" mini
+    first=$id
+    create_with "$quick,\"n_epochs\":50" mini
+    second=$id
+    two_run() { [ "$(curl -s "$url/v1/fine_tuning/jobs" | grep -o '"status":"running"' | wc -l)" = 2 ]; }
+    wait_for 30 two_run || echo -n "not two jobs at once: "
+    ls "/proc/$daemon/task" | wc -l
+    for id in $first $second; do call -X POST "$url/v1/fine_tuning/jobs/$id/cancel"; done
+    stop_daemon
+}
+threads_of_two_jobs >"$work/plain"
+export $(<$inputs/blas-64.env)
+threads_of_two_jobs >"$work/blas"
+unset OPENBLAS_NUM_THREADS OMP_NUM_THREADS
+told=$(sed -n 's/.*device=cpu:0 .* \([0-9]*\) threads.*/\1/p' "$work/needled.log" | head -n 1)
+expect "blas-64.env: the threads in force are logged, at most the cores" [ "${told:-99}" -le "$(nproc)" ]
+expect "blas-64.env: two jobs ran at once" has '^\d+$' "$(<"$work/plain")"
+expect "blas-64.env: no thread more than without it" is "$(<"$work/blas")" "$(<"$work/plain")"
+
+# ---- a database that is none ----------------------------------------------------------------------------
+
+# refused_database NAME PATTERN: $work/database under the database's name.
+refused_database() {
+    rm -rf "$work/foreign" && mkdir -p "$work/foreign"
+    cp -R "$work/database" "$work/foreign/needled.db"
+    answer=$(timeout 20 "$out/needled" --state-dir "$work/foreign" --listen 127.0.0.1:0 2>&1)
+    status=$?
+    expect "$1: does not start and names the file" has "^[1-9].*needled\\.db.*($2)" "$status ${answer//$'\n'/ }"
+    expect "$1: is left as it is" diff -r "$work/database" "$work/foreign/needled.db"
+}
+cp $inputs/not-a-database.db "$work/database"
+refused_database not-a-database.db 'not a (SQLite )?database'
+head -c 4096 /dev/zero >"$work/database"
+refused_database "a file of zeros" 'not a (SQLite )?database'
+head -c 50 "$work/state/needled.db" >"$work/database"
+refused_database "the beginning of a database" 'database|malformed'
+{ head -c 100 "$work/state/needled.db" && head -c 40000 /dev/urandom; } >"$work/database"
+refused_database "a database with its pages overwritten" 'database|malformed'
+rm "$work/database" && mkdir "$work/database"
+refused_database "a folder" 'folder|directory|regular|open'
+start_daemon "$out"
+expect "the sound state still starts" is $? 0
+stop_daemon
