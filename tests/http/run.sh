@@ -1,6 +1,7 @@
 #!/bin/sh
 # Real clients from PyPI, unmodified, against the built daemon: run.sh OUT [PYTEST-ARGUMENT...], by
 # make test-http. Makes a virtual environment beside the build; ends with "N passed, N failed[, N skipped]".
+# Bounded: what takes longer than six minutes is ended and has failed.
 # Where PyPI cannot be reached or Python has no venv, everything is skipped and says why.
 set -eu
 
@@ -26,7 +27,7 @@ fi
 
 status=0
 rm -f "$results"
-NEEDLED_OUT=$out "$venv/bin/python" -B -m pytest -p no:cacheprovider -q -rs --junitxml "$results" tests/http "$@" || status=$?
+NEEDLED_OUT=$out timeout -k 10 360 "$venv/bin/python" -B -m pytest -p no:cacheprovider -q -rs --junitxml "$results" tests/http "$@" || status=$?
 "$venv/bin/python" - "$results" <<'EOF'
 import sys, xml.etree.ElementTree as tree
 passed = failed = skipped = 0
