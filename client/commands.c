@@ -3,170 +3,22 @@
 #include "client/http.h"
 #include "client/jobs.h"
 #include "client/output.h"
+#include "client/submission.h"
 #include "client/watch.h"
 #include "client/words.h"
 
 #include <cjson/cJSON.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #define PATH_BYTES 4096
-
-/* "--set name=value": numbers go as numbers, the rest as text. */
-static bool add_setting(cJSON *hyperparameters, const char *setting)
-{
-    const char *equals = strchr(setting, '=');
-    char name[64];
-    char *end = NULL;
-    double number;
-
-    if (equals == NULL || equals == setting || (size_t)(equals - setting) >= sizeof(name))
-        return false;
-    (void)snprintf(name, sizeof(name), "%.*s", (int)(equals - setting), setting);
-    number = strtod(equals + 1, &end);
-    if (equals[1] != '\0' && *end == '\0' && isfinite(number))
-        return cJSON_AddNumberToObject(hyperparameters, name, number) != NULL;
-    return cJSON_AddStringToObject(hyperparameters, name, equals + 1) != NULL;
-}
-
-static bool add_seed(cJSON *body, const char *text)
-{
-    char *end = NULL;
-    double seed = strtod(text, &end);
-
-    if (text[0] == '\0' || *end != '\0' || !isfinite(seed)) {
-        (void)fprintf(stderr, "needlectl: --seed wants a number, not '%s'\n", text);
-        return false;
-    }
-    return cJSON_AddNumberToObject(body, "seed", seed) != NULL;
-}
-
-struct submission {
-    struct words words;
-    cJSON *body, *hyperparameters;
-    cJSON *uploaded; /* ids of this call's uploads */
-    bool json;
-};
-
-/* The body's fields but for the files. */
-static bool read_submission(struct submission *submission, const char *command, int count,
-                            char **arguments)
-{
-    static const char *const texts[] = {"suffix", "device"};
-    struct words *words = &submission->words;
-    const char *model, *seed;
-
-    if (!words_read(command, count, arguments, words))
-        return false;
-    submission->json = words_value(words, "--json") != NULL;
-    model = words_value(words, "--model");
-    (void)cJSON_AddStringToObject(submission->body, "model", model ? model : "needle-3");
-    for (size_t i = 0; i < COUNT_OF(texts); i++) {
-        char option[32];
-        const char *value;
-
-        (void)snprintf(option, sizeof(option), "--%s", texts[i]);
-        value = words_value(words, option);
-        if (value)
-            (void)cJSON_AddStringToObject(submission->body, texts[i], value);
-    }
-    seed = words_value(words, "--seed");
-    if (seed && !add_seed(submission->body, seed))
-        return false;
-    for (int i = 0; i < words->option_count; i++) {
-        if (strncmp(words->option[i].name, "--set", 5) == 0 &&
-            !add_setting(submission->hyperparameters, words->option[i].value)) {
-            (void)fprintf(stderr, "needlectl: --set wants name=value, not '%s'\n",
-                          words->option[i].value);
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Puts a file's id into the body under `key`: that of a file that is there already, or of an upload. */
-static bool upload(struct http *http, struct submission *submission, const char *path,
-                   const char *key)
-{
-    cJSON *file = NULL;
-    bool ok;
-
-    if (strncmp(path, "file-", 5) == 0 && access(path, F_OK) != 0)
-        return cJSON_AddStringToObject(submission->body, key, path) != NULL;
-    ok = http_upload(http, path, &file);
-    if (ok) {
-        if (!submission->json)
-            printf("uploaded %s as %s\n", path, output_text(file, "id"));
-        (void)cJSON_AddStringToObject(submission->body, key, output_text(file, "id"));
-        (void)cJSON_AddItemToArray(submission->uploaded,
-                                   cJSON_CreateString(output_text(file, "id")));
-    }
-    cJSON_Delete(file);
-    return ok;
-}
-
-/* The uploads of this call go again, so that a retry leaves no copies. */
-static void take_back(struct http *http, const struct submission *submission)
-{
-    const cJSON *id = NULL;
-    char path[256];
-
-    cJSON_ArrayForEach(id, submission->uploaded)
-    {
-        (void)snprintf(path, sizeof(path), "/v1/files/%s", id->valuestring);
-        (void)http_delete(http, path, NULL); /* a copy left behind is harmless */
-    }
-}
-
-/* Reads the arguments, uploads what is no file's id, and makes the call. COMMAND_OK: *ret_answer. */
-static int submit(struct http *http, const char *path, int count, char **arguments,
-                  struct submission *submission, cJSON **ret_answer)
-{
-    const char *validation;
-    cJSON *method = cJSON_CreateObject();
-    cJSON *supervised = cJSON_AddObjectToObject(method, "supervised");
-    char *text = NULL;
-    int status;
-
-    *submission = (struct submission){.body = cJSON_CreateObject(),
-                                      .hyperparameters = cJSON_CreateObject(),
-                                      .uploaded = cJSON_CreateArray()};
-    (void)cJSON_AddStringToObject(method, "type", "supervised");
-    (void)cJSON_AddItemToObject(supervised, "hyperparameters", submission->hyperparameters);
-    (void)cJSON_AddItemToObject(submission->body, "method", method);
-    if (!read_submission(submission, arguments[0], count, arguments))
-        return COMMAND_USAGE;
-    validation = words_value(&submission->words, "--validation");
-    if (!upload(http, submission, submission->words.word[0], "training_file") ||
-        (validation && !upload(http, submission, validation, "validation_file")))
-        return output_refused(http);
-    text = cJSON_PrintUnformatted(submission->body);
-    if (text != NULL && http_call(http, path, text, ret_answer)) {
-        free(text);
-        return COMMAND_OK;
-    }
-    status = output_refused(http);
-    free(text);
-    take_back(http, submission);
-    return status;
-}
-
-static void release(struct submission *submission, cJSON *answer)
-{
-    cJSON_Delete(answer);
-    cJSON_Delete(submission->body);
-    cJSON_Delete(submission->uploaded);
-}
 
 int command_submit(struct http *http, int count, char **arguments)
 {
     struct submission submission;
     cJSON *job = NULL;
-    int status = submit(http, "/v1/fine_tuning/jobs", count, arguments, &submission, &job);
+    int status = submission_send(http, "/v1/fine_tuning/jobs", count, arguments, &submission, &job);
 
     if (status == COMMAND_OK && submission.json) {
         status = output_json(job);
@@ -178,7 +30,7 @@ int command_submit(struct http *http, int count, char **arguments)
                                     words_value(&submission.words, "--curve") ? WATCH_CURVE
                                                                               : WATCH_PLAIN);
     }
-    release(&submission, job);
+    submission_release(&submission, job);
     return status;
 }
 
@@ -207,16 +59,17 @@ int command_estimate(struct http *http, int count, char **arguments)
 {
     struct submission submission;
     cJSON *estimate = NULL;
-    int status = submit(http, "/v1/fine_tuning/estimate", count, arguments, &submission, &estimate);
+    int status =
+        submission_send(http, "/v1/fine_tuning/estimate", count, arguments, &submission, &estimate);
 
     if (status == COMMAND_OK) {
-        take_back(http, &submission);
+        submission_take_back(http, &submission);
         if (submission.json)
             status = output_json(estimate);
         else
             print_estimate(estimate);
     }
-    release(&submission, estimate);
+    submission_release(&submission, estimate);
     return status;
 }
 
@@ -238,19 +91,22 @@ static void print_jobs(const cJSON *list)
 {
     const cJSON *job = NULL;
 
-    printf("%-30s %-17s %-12s %-9s %s\n", "JOB", "STATUS", "STEPS", "DEVICE", "MODEL");
+    printf("%-30s %-17s %-5s %-12s %-9s %s\n", "JOB", "STATUS", "PLACE", "STEPS", "DEVICE",
+           "MODEL");
     cJSON_ArrayForEach(job, cJSON_GetObjectItemCaseSensitive(list, "data"))
     {
         const cJSON *done = cJSON_GetObjectItemCaseSensitive(job, "completed_steps");
         const cJSON *total = cJSON_GetObjectItemCaseSensitive(job, "total_steps");
         const char *model = output_text(job, "fine_tuned_model");
-        char steps[32] = "-";
+        char steps[32] = "-", place[32] = "-";
 
+        if (output_number(job, "queue_position") > 0)
+            (void)snprintf(place, sizeof(place), "%.0f", output_number(job, "queue_position"));
         if (cJSON_IsNumber(total) && total->valuedouble > 0)
             (void)snprintf(steps, sizeof(steps), "%.0f/%.0f",
                            cJSON_IsNumber(done) ? done->valuedouble : 0, total->valuedouble);
-        printf("%-30s %-17s %-12s %-9s %s\n", output_text(job, "id"), output_text(job, "status"),
-               steps, output_text(job, "device_used"),
+        printf("%-30s %-17s %-5s %-12s %-9s %s\n", output_text(job, "id"),
+               output_text(job, "status"), place, steps, output_text(job, "device_used"),
                model[0] != '\0' ? model : output_text(job, "model"));
         if (output_text(job, "status_reason")[0] != '\0')
             printf("    %s\n", output_text(job, "status_reason"));

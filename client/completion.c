@@ -54,7 +54,11 @@ static const char *id_list(const char *synopsis)
 {
     static const struct {
         const char *word, *list;
-    } lists[] = {{"JOB", "jobs"}, {"JOB-OR-MODEL", "jobs"}, {"FILE", "files"}, {"MODEL", "models"}};
+    } lists[] = {{"JOB", "jobs"},
+                 {"JOB-OR-MODEL", "jobs"},
+                 {"FILE", "files"},
+                 {"MODEL", "models"},
+                 {"SWEEP", "sweeps"}};
     const size_t size = strcspn(synopsis, " ");
 
     for (size_t i = 0; i < COUNT_OF(lists); i++) {

@@ -7,6 +7,7 @@
 #include "client/files.h"
 #include "client/jobs.h"
 #include "client/models.h"
+#include "client/queue.h"
 
 #include <string.h>
 
@@ -14,7 +15,7 @@
 #define NAME_WIDTH 24
 #define JOB_OPTIONS                                                                                \
     "[--model NAME] [--validation DATA] [--suffix TEXT] [--seed N] [--device NAME] "               \
-    "[--set NAME=VALUE]..."
+    "[--priority N] [--set NAME=VALUE]..."
 #define DATA_OPTIONS "[--model NAME] [--max-len N] [--data-rules RULES] [--overlong WHAT]"
 
 static const struct command commands[] = {
@@ -26,6 +27,14 @@ static const struct command commands[] = {
      command_watch},
     {"jobs", "[--status STATUS] [--metadata NAME=VALUE]... [--limit N] [--after JOB] [--json]",
      "the newest jobs", command_jobs},
+    {"move", "JOB [--position N] [--before JOB] [--after JOB] [--to END] [--priority N] [--json]",
+     "give a waiting job another place in the queue", command_move},
+    {"sweep", "DATA " JOB_OPTIONS " [--vary NAME=VALUE,...]... [--json]",
+     "a job for every combination of values", command_sweep},
+    {"sweeps", "[--limit N] [--after SWEEP] [--json]", "the sweeps there are", command_sweeps},
+    {"sweeps get", "SWEEP [--json]", "a sweep's jobs side by side", command_sweeps},
+    {"sweeps cancel", "SWEEP [--json]", "end those of its jobs that have not ended",
+     command_sweeps},
     {"jobs get", "JOB [--json]", "a job's record", command_jobs},
     {"pause", "JOB [--json]", "hold a job back; it keeps its last step", command_pause},
     {"resume", "JOB [--json]", "let a paused job go on", command_resume},

@@ -209,6 +209,36 @@ no_sweep "more than 64 jobs" n_epochs 'at most 64' \
     "$(with '"lora_rank":[1,2,3,4,5,6,7,8,9],"n_epochs":[1,2,3,4,5,6,7,8]')"
 expect "none of them has made a job" is "$(curl -s "$jobs?limit=1" | field first_id)" "$before"
 
+# ---- the same from the command line -------------------------------------------------------------------------
+
+ctl() {
+    answer=$("$out/needlectl" "$@" 2>&1)
+    status=$?
+}
+ctl sweep "$data" --set lora_alpha=8 --set n_epochs=50 --vary lora_rank=2,4 --vary seed=1,2 --priority 3
+expect "needlectl makes a sweep and shows it" has '^0 ftsweep-.*JOB +STATUS.*ftjob-.*lora_rank 2, seed 1' "$status ${answer//$'\n'/ }"
+third=$(cut -d' ' -f1 <<<"$answer" | head -n 1)
+last=$(grep -o 'ftjob-[A-Za-z0-9]*' <<<"$answer" | tail -n 1)
+get "$last"
+expect "with the values, settings and priority that were given" has '"lora_rank":4,.*"seed":2.*"priority":3' "$answer"
+expect "one of its jobs waits" wait_for 30 at "$last" queued
+ctl move "$last" --to front
+expect "needlectl moves a job" is "$status $answer" "0 $last place 1, priority 3"
+ctl jobs --limit 4
+expect "the list of jobs shows its place" has "$last +queued +1 " "$answer"
+ctl move "$last" --position 1 --to front
+expect "the daemon's refusal is shown" has '^1 .*exactly one of' "$status $answer"
+ctl sweeps
+expect "sweeps are listed" has "^0 .*$third .*$sweep" "$status ${answer//$'\n'/ }"
+ctl sweeps cancel "$third"
+expect "and cancelled" is "$status $(grep -c ' cancelled' <<<"$answer")" "0 5"
+ctl sweeps get "$sweep"
+expect "the best is marked" has "\\* $lowest" "$answer"
+ctl sweeps get "$sweep" --json
+expect "or the record printed" has '"object":"fine_tuning.sweep"' "$answer"
+ctl sweep "$data" --vary lora_rank
+expect "a list without values is bad usage" has "^2 .*name=value" "$status $answer"
+
 # ---- a retry makes no second sweep ----------------------------------------------------------------------
 
 for _ in 1 2; do
