@@ -289,8 +289,9 @@ static void log_request(const struct request *request, enum MHD_RequestTerminati
         level = LOG_LEVEL_DEBUG;
     if (status >= 500)
         level = LOG_LEVEL_WARN;
-    log_write_for(level, "request", request->id, "%s %.200s %u %lld ms%s",
+    log_write_for(level, "request", request->id, "%s %.200s %u %lld ms%s%s%s",
                   request->head ? "HEAD" : request->method, request->url, status, elapsed_ms,
+                  request->owner[0] ? " by " : "", request->owner,
                   how == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "" : ", connection ended early");
 }
 

@@ -9,8 +9,8 @@
 #include "store/deliveries.h"
 #include "store/figures.h"
 
-#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -165,16 +165,16 @@ static bool print_webhooks(const struct services *services, struct store *store,
 /* Under the names that every Prometheus client has. */
 static void print_process(struct buf *out)
 {
+    char text[128] = "";
     struct rusage used;
-    long long pages = 0;
     FILE *file = fopen("/proc/self/statm", "re");
-    bool known = file && fscanf(file, "%*d %lld", &pages) == 1;
+    const char *pages = file && fgets(text, sizeof(text), file) ? strchr(text, ' ') : NULL;
 
     if (file)
         (void)fclose(file); /* only read */
-    if (known)
+    if (pages) /* the second number */
         metrics_single(out, "process_resident_memory_bytes", "gauge", "Resident memory.",
-                       (double)pages * (double)sysconf(_SC_PAGESIZE));
+                       strtod(pages, NULL) * (double)sysconf(_SC_PAGESIZE));
     if (getrusage(RUSAGE_SELF, &used) == 0)
         metrics_single(out, "process_cpu_seconds_total", "counter", "Processor time used.",
                        (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
