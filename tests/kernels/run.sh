@@ -120,6 +120,7 @@ elif ! compgen -G '/etc/OpenCL/vendors/pocl*.icd' >/dev/null; then
 else
     mkdir -p "$out/opencl/cache"
     POCL_CACHE_DIR=$out/opencl/cache program "test_opencl, PoCL" "$out/opencl/test_opencl"
+    finish
 fi
 if command -v hipcc >/dev/null; then
     each_kernel "HIP" hipcc -x hip --offload-arch=gfx90a -std=c++17 -O2 -Wall -Wextra -Werror -I. -c -o /dev/null
