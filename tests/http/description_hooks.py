@@ -14,9 +14,13 @@ turns = itertools.count()
 # go together. These are all the fields of which that is so; any other refusal of what fits the schema is a fault.
 NAMES_THINGS = {
     "after", "file", "model", "training_file", "training_files", "validation_file", "validation_files", "test_files",
-    "device", "before",
+    "device", "before", "url",
 }
-GO_TOGETHER = {"learning_rate_multiplier", "overlong", "hyperparameters", "max_len", "max_depth", "metadata", "name"}
+GO_TOGETHER = {
+    "learning_rate_multiplier", "overlong", "hyperparameters", "max_len", "max_depth", "metadata", "name",
+}
+# schemathesis mixes the two shapes of a create (oneOf) and takes the result for one that fits.
+MIXED = "does not go with"
 
 
 def fits(case):
@@ -44,4 +48,4 @@ def refusals_say_what_is_wrong(context, response, case):
     error = response.json()["error"] if case.method != "HEAD" else {"message": "-", "code": "-", "param": ""}
     assert error["message"] and error["code"], error
     if response.status_code == 400 and fits(case) and "NUL" not in error["message"]:
-        assert error["param"] in NAMES_THINGS | GO_TOGETHER, error
+        assert error["param"] in NAMES_THINGS | GO_TOGETHER or MIXED in error["message"], error
