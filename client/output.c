@@ -2,7 +2,6 @@
 
 #include "client/commands.h"
 #include "client/http.h"
-#include "client/table.h"
 #include "client/words.h"
 
 #include <cjson/cJSON.h>
@@ -20,12 +19,6 @@ int output_not_saved(const struct http *http)
     const int status = output_refused(http);
 
     return http_status(http) == 200 ? COMMAND_REFUSED : status;
-}
-
-int output_usage(const char *command)
-{
-    table_print_usage(stderr, command);
-    return COMMAND_USAGE;
 }
 
 const struct cJSON *output_member(const struct cJSON *object, const char *name)

@@ -19,8 +19,6 @@ struct words;
 int output_refused(const struct http *http);
 /* A download failed: refused, no connection, or the bytes could not be written. */
 int output_not_saved(const struct http *http);
-/* A command of the table was used wrongly. */
-int output_usage(const char *command);
 
 const char *output_text(const struct cJSON *object, const char *name);
 double output_number(const struct cJSON *object, const char *name);

@@ -1,6 +1,7 @@
 #include "client/table.h"
 
 #include "client/access.h"
+#include "client/call.h"
 #include "client/commands.h"
 #include "client/completion.h"
 #include "client/events.h"
@@ -65,19 +66,21 @@ static const struct command commands[] = {
     {"devices", "[--json]", "what the daemon computes with", command_devices},
     {"key create", "NAME [--scope SCOPE] [--jobs N] [--bytes N] [--json]",
      "make an API key; it is shown once", command_key_create},
-    {"key list", "[--after KEY] [--limit N] [--json]", "API keys, also revoked ones", command_key_list},
+    {"key list", "[--after KEY] [--limit N] [--json]", "API keys, also revoked ones",
+     command_key_list},
     {"key revoke", "KEY [--json]", "end an API key, at once", command_key_revoke},
     {"webhook create", "URL [--name NAME] [--types TYPE,...] [--json]",
      "have an address told when jobs end", command_webhook_create},
     {"webhook list", "[--after WEBHOOK] [--limit N] [--json]", "the webhooks",
      command_webhook_list},
     {"webhook delete", "WEBHOOK [--json]", "remove a webhook", command_webhook_delete},
-    {"webhook test", "WEBHOOK [--json]", "call a webhook now with a sample",
-     command_webhook_test},
+    {"webhook test", "WEBHOOK [--json]", "call a webhook now with a sample", command_webhook_test},
     {"webhook rotate", "WEBHOOK [--keep-old] [--json]", "a new signing secret",
      command_webhook_rotate},
     {"webhook deliveries", "WEBHOOK [--limit N] [--json]",
      "what a webhook was told and is still to be told", command_webhook_deliveries},
+    {"call", "METHOD PATH [--data JSON] [--json]",
+     "any call of the daemon, as its description has it", command_call},
     {"completion", "SHELL", "completion for bash, zsh or fish, as a script", command_completion},
 };
 

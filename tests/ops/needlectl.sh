@@ -169,6 +169,17 @@ same "/v1/fine_tuning/jobs?limit=100" jobs
 same "/v1/fine_tuning/jobs?limit=1" jobs --limit 1
 same /v1/files files
 expect "bash completes ids" has "$quick" "$(complete_words watch ftjob-)"
+same /v1/plans call GET /v1/plans
+ctl call POST "/v1/fine_tuning/jobs/$quick/cancel"
+expect "call makes a POST, and its refusal is status 1" has '^1 .*succeeded' "$status $answer"
+ctl call POST /v1/files --data '{"name":"a.jsonl","bytes":100}'
+expect "with a body" has '^0 \{"id":"upload-' "$status $answer"
+ctl call PATCH /v1/files
+expect "another method is bad usage" has "^2 .*'PATCH'" "$status $answer"
+ctl call GET v1/files
+expect "as is a path without its slash" has "^2 .*'v1/files'" "$status $answer"
+ctl call GET /v1/files --data '{}'
+expect "and a body where none goes" has '^2 .*--data' "$status $answer"
 ctl devices --json
 expect "devices --json too" has '^0 \{"object":"list","data":\[\{"id":"cpu:0"' "$status $answer"
 ctl fetch "$quick" -o "$work/adapter" --json
