@@ -232,7 +232,7 @@ static void paused_and_resumed_in_haste_it_still_ends_well(void **state)
     bench_submit_small(bench, file, LONG, whole);
     assert_int_equal(bench_wait(bench, whole, JOB_STATE_COUNT), JOB_SUCCEEDED);
     bench_submit_small(bench, file, LONG, broken);
-    for (int64_t seen = 0; seen < 20;) {
+    for (int64_t seen = 0; seen < 8;) {
         struct error err = {0};
 
         seen = bench_wait_event(bench, broken, "metrics", seen);
