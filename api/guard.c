@@ -98,6 +98,11 @@ bool guard_check_host(const struct guard *guard, struct request *request, bool i
 {
     char host[HOST_MAX];
 
+    if (request->repeated) {
+        response_refuse(&request->response, 400, "invalid_request", NULL,
+                        "the header %s stands there twice, once is right", request->repeated);
+        return false;
+    }
     if (!is_socket &&
         (!request->host || !read_host(request->host, host) || !host_is_ours(guard, host))) {
         response_refuse(&request->response, 403, "host_not_allowed", NULL,

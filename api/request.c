@@ -64,6 +64,37 @@ static const char *header(struct MHD_Connection *connection, const char *name)
     return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
 }
 
+/* Headers that decide who may ask: of two, somebody before us may have looked at the other. */
+static const char *const single[] = {"Host", "Origin", "Authorization", "Content-Type"};
+
+struct header_counts {
+    size_t count[COUNT_OF(single)];
+};
+
+static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *name,
+                                    const char *value)
+{
+    struct header_counts *counts = context;
+
+    (void)kind; /* only one kind is asked for */
+    (void)value;
+    for (size_t i = 0; i < COUNT_OF(single); i++)
+        counts->count[i] += strcasecmp(name, single[i]) == 0;
+    return MHD_YES;
+}
+
+static const char *find_repeated(struct MHD_Connection *connection)
+{
+    struct header_counts counts = {0};
+
+    (void)MHD_get_connection_values(connection, MHD_HEADER_KIND, count_header, &counts);
+    for (size_t i = 0; i < COUNT_OF(single); i++) {
+        if (counts.count[i] > 1)
+            return single[i];
+    }
+    return NULL;
+}
+
 static void read_headers(struct request *request)
 {
     struct MHD_Connection *connection = request->connection;
@@ -73,6 +104,7 @@ static void read_headers(struct request *request)
     const char *retries = header(connection, "x-stainless-retry-count");
     int64_t announced = 0, count = 0;
 
+    request->repeated = find_repeated(connection);
     request->host = header(connection, "Host");
     request->origin = header(connection, "Origin");
     request->authorization = header(connection, "Authorization");

@@ -74,7 +74,8 @@ struct request {
 
     const char *method; /* HEAD is routed as GET */
     bool head;
-    const char *url; /* as sent, for the log */
+    const char *repeated; /* a header that may stand there once and does twice, or NULL */
+    const char *url;      /* as sent, for the log */
     const char *segments[REQUEST_SEGMENT_MAX];
     size_t segment_count;
     bool malformed;

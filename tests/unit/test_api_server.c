@@ -105,6 +105,29 @@ static void a_foreign_origin_is_refused_and_a_known_one_is_not(void **state)
     }
 }
 
+static void a_header_that_decides_stands_there_once(void **state)
+{
+    (void)state;
+    static const char *const headers[] = {
+        HOST "Host: evil.example\r\n",
+        "Host: evil.example\r\n" HOST,
+        HOST HOST,
+        HOST "hOsT: localhost\r\n",
+        HOST "Origin: http://localhost\r\nOrigin: http://evil.example\r\n",
+        HOST "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n",
+        HOST JSON "Content-Type: text/plain\r\n",
+    };
+
+    for (size_t i = 0; i < COUNT_OF(headers); i++) {
+        struct web_answer answer;
+
+        web_ask(d.port, &answer, "GET /v1/models HTTP/1.1\r\n%s" CLOSE "\r\n", headers[i]);
+        if (answer.status != 400 || !strstr(answer.body, "twice"))
+            fail_msg("%s: %d %s", headers[i], answer.status, answer.body);
+        web_release(&answer);
+    }
+}
+
 static void every_answer_has_its_id_and_its_type_fixed(void **state)
 {
     (void)state;
@@ -512,6 +535,7 @@ int main(void)
 #define PLAIN(name) cmocka_unit_test_setup_teardown(name, open_plain, close_it)
         PLAIN(a_host_that_is_not_ours_is_refused),
         PLAIN(a_foreign_origin_is_refused_and_a_known_one_is_not),
+        PLAIN(a_header_that_decides_stands_there_once),
         PLAIN(every_answer_has_its_id_and_its_type_fixed),
         PLAIN(unknown_paths_are_404_and_wrong_methods_405),
         PLAIN(a_bad_limit_is_refused_by_name_and_unknown_fields_are_not_looked_at),
