@@ -7,15 +7,14 @@ PARALLEL  = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 V        ?=
 Q        := $(if $(V),,@)
 DEB_DEPS := build-essential pkg-config libmicrohttpd-dev libcjson-dev libopenblas-dev libsqlite3-dev \
-            libsentencepiece-dev libcurl4-openssl-dev nettle-dev libcmocka-dev curl python3 python3-yaml
-PKGS     := libmicrohttpd libcjson openblas sqlite3 sentencepiece libcurl nettle
+            libsentencepiece-dev libcurl4-openssl-dev nettle-dev libcmocka-dev libyaml-dev curl
+PKGS     := libmicrohttpd libcjson openblas sqlite3 sentencepiece libcurl nettle yaml-0.1
 
 # ---- flags ---------------------------------------------------------------------------------------
 
 CC       ?= gcc
 CXX      ?= g++
 OBJCOPY  ?= objcopy
-PYTHON   ?= $(firstword $(wildcard /usr/bin/python3) python3)
 VERSION  := $(shell cat daemon/VERSION)
 CPPFLAGS += -I. -D_GNU_SOURCE -MMD -MP -DNEEDLED_VERSION='"$(VERSION)"' \
             $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
@@ -24,7 +23,7 @@ WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla -Wwrite-strings -Wformat=2
 CFLAGS   += -std=c17 -g $(WARNINGS) -Wstrict-prototypes -Wmissing-prototypes $(FLAGS_$(BUILD))
 CXXFLAGS += -std=c++17 -g -Wall -Wextra $(if $(WERROR),-Werror) $(FLAGS_$(BUILD))
 LDFLAGS  += $(FLAGS_$(BUILD))
-LIBS_ALL := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lstdc++ -lpthread -ldl -lm
+LIBS_ALL := $(shell pkg-config --libs $(filter-out yaml-0.1,$(PKGS)) 2>/dev/null) -lstdc++ -lpthread -ldl -lm
 FLAGS_release := -O3
 FLAGS_asan    := -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 FLAGS_tsan    := -O1 -fsanitize=thread
@@ -192,9 +191,12 @@ $(OUT)/%.o: %.cc | $(OUT)/deps
 	$(Q)$(CXX) $(CPPFLAGS) $(CXXFLAGS) -c $< -o $@
 
 # The description of what is served, as text in the program.
-$(OUT)/api/openapi_json.c: api/openapi.yaml api/openapi.py daemon/VERSION | $(OUT)/deps
+$(OUT)/embed: $(OUT)/api/openapi/embed.o
+	$(Q)$(CC) $(LDFLAGS) $^ $(shell pkg-config --libs yaml-0.1 2>/dev/null) -o $@
+
+$(OUT)/api/openapi_json.c: api/openapi.yaml daemon/VERSION $(OUT)/embed
 	@mkdir -p $(@D)
-	$(Q)$(PYTHON) api/openapi.py $(VERSION) <$< >$@.part && mv $@.part $@
+	$(Q)$(OUT)/embed $(VERSION) <$< >$@.part && mv $@.part $@
 
 $(OBJ_api): $(OUT)/api/openapi_json.c
 	@$(if $(V),,echo "  CC    $<")

@@ -1,7 +1,7 @@
 /*
  * openapi: the description of what is served, as JSON text in the program.
  *
- * Purpose    Made from openapi.yaml by openapi.py when the program is built; the two cannot differ.
+ * Purpose    Made from openapi.yaml by openapi/embed.c when the program is built: the two cannot differ.
  * Ownership  Static.
  * Threads    Any.
  * Failure    None.
