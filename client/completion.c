@@ -174,6 +174,18 @@ static void print_zsh(void)
                 stdout);
 }
 
+static void print_fish_options(const char *word, const char *synopsis)
+{
+    for (const char *at = strchr(synopsis, '['); at; at = strchr(at + 1, '[')) {
+        const int size = (int)strcspn(at + 1, " ]");
+        const bool is_long = at[2] == '-';
+
+        printf("complete -c needlectl -n '__fish_seen_subcommand_from %s' -%c %.*s%s\n", word,
+               is_long ? 'l' : 's', size - (is_long ? 2 : 1), at + (is_long ? 3 : 2),
+               at[1 + size] == ' ' ? " -r" : "");
+    }
+}
+
 /* Said for each command and option; fish keeps what it has seen. */
 static void print_fish(void)
 {
@@ -194,14 +206,7 @@ static void print_fish(void)
             printf("complete -c needlectl -f -n __fish_use_subcommand -a %s -d ", name);
         print_quoted(commands[i].summary);
         (void)putchar('\n');
-        for (const char *at = strchr(commands[i].synopsis, '['); at; at = strchr(at + 1, '[')) {
-            const int size = (int)strcspn(at + 1, " ]");
-            const bool is_long = at[2] == '-';
-
-            printf("complete -c needlectl -n '__fish_seen_subcommand_from %s' -%c %.*s%s\n",
-                   second ? second + 1 : name, is_long ? 'l' : 's', size - (is_long ? 2 : 1),
-                   at + (is_long ? 3 : 2), at[1 + size] == ' ' ? " -r" : "");
-        }
+        print_fish_options(second ? second + 1 : name, commands[i].synopsis);
         if (*id_list(commands[i].synopsis) != '\0')
             printf("complete -c needlectl -n '__fish_seen_subcommand_from %s' -a "
                    "\"(needlectl %s --json 2>/dev/null | string match -ar "
