@@ -29,7 +29,6 @@ enum route_access {
     ROUTE_ADMIN,
     ROUTE_OPEN, /* nobody is asked */
     ROUTE_LINK, /* the address is a link of ours: links.h */
-    ROUTE_KEY = ROUTE_SUBMIT,
 };
 
 struct route {
