@@ -121,8 +121,9 @@ bool router_match(struct request *request)
     if (request->malformed || request->segment_count > REQUEST_SEGMENT_MAX) {
         response_refuse(&request->response, request->malformed ? 400 : 404,
                         request->malformed ? "invalid_request" : "not_found", NULL,
-                        request->malformed ? "the path or query has a broken percent escape or a NUL"
-                                           : "there is nothing at this path");
+                        request->malformed
+                            ? "the path or query has a broken percent escape or a NUL"
+                            : "there is nothing at this path");
         return false;
     }
     for (size_t i = 0; i < COUNT_OF(routes); i++) {

@@ -172,7 +172,7 @@ static void print_process(struct buf *out)
 
     if (file)
         (void)fclose(file); /* only read */
-    if (pages) /* the second number */
+    if (pages)              /* the second number */
         metrics_single(out, "process_resident_memory_bytes", "gauge", "Resident memory.",
                        strtod(pages, NULL) * (double)sysconf(_SC_PAGESIZE));
     if (getrusage(RUSAGE_SELF, &used) == 0)

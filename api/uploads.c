@@ -63,7 +63,8 @@ static bool read_reservation(const struct request *request, const struct json *b
     const char *name = NULL, *purpose = "fine-tune";
 
     if (!json_only_fields(body, known, err) || !json_get_string(body, "name", true, &name, err) ||
-        !json_get_int(body, "bytes", true, 1, ((int64_t)1 << 53) - 1, &reservation->size_bytes, err) ||
+        !json_get_int(body, "bytes", true, 1, ((int64_t)1 << 53) - 1, &reservation->size_bytes,
+                      err) ||
         !json_get_string(body, "purpose", false, &purpose, err) ||
         !read_lifetime(body, &reservation->lifetime_s, err))
         return false;

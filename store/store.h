@@ -26,8 +26,8 @@ struct store;
 /* Creates the file where missing. migrate: apply migrations and check integrity (main's first open). */
 MUST_CHECK bool store_open(const char *path, bool migrate, struct store **ret_store,
                            struct error *err);
-void store_close(struct store *store);                              /* NULL is fine */
-const char *store_library_version(void);                            /* "3.40.1" */
+void store_close(struct store *store);   /* NULL is fine */
+const char *store_library_version(void); /* "3.40.1" */
 /* How often it waited for another's lock since this was last asked. */
 uint64_t store_take_busy_count(struct store *store);
 MUST_CHECK bool store_ping(struct store *store, struct error *err); /* a read works */
