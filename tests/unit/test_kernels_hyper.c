@@ -80,7 +80,7 @@ static void check_op_table(struct backend *be, const char *level)
     level_name = level;
     compared_count = 0;
     each_op_case(be, op_size_count, compare_with_ref);
-    assert_int_equal(compared_count, 5 * op_size_count);
+    assert_int_equal(compared_count, 6 * op_size_count);
 }
 
 static void lanes_agree_with_ref_at_every_level(void **state)
