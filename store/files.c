@@ -144,25 +144,15 @@ bool files_list(struct store *store, const struct files_filter *filter,
                 const struct store_page *page, struct file_record **ret_files, size_t *ret_count,
                 bool *ret_has_more, struct error *err)
 {
-    static const char newest_first[] =
-        "SELECT " COLUMNS " FROM files WHERE (created_unix_s, seq) < (?1, ?2)"
-        " AND (?3 IS NULL OR purpose = ?3)"
-        " AND (?4 IS NULL OR instr(lower(filename), lower(?4)) > 0) ORDER BY created_unix_s DESC, "
-        "seq DESC";
-    static const char oldest_first[] =
-        "SELECT " COLUMNS " FROM files WHERE (created_unix_s, seq) > (?1, ?2)"
-        " AND (?3 IS NULL OR purpose = ?3)"
-        " AND (?4 IS NULL OR instr(lower(filename), lower(?4)) > 0) ORDER BY created_unix_s, seq";
-    struct sql_place place;
+    static const struct sql_listing listing =
+        SQL_LISTING(COLUMNS, "files",
+                    " AND (?3 IS NULL OR purpose = ?3)"
+                    " AND (?4 IS NULL OR instr(lower(filename), lower(?4)) > 0)");
     sqlite3_stmt *statement = NULL;
     struct sql_rows rows;
 
-    if (!sql_find_place(store, "SELECT created_unix_s, seq FROM files WHERE id = ?1", page, &place,
-                        err) ||
-        !sql_start(store, page->ascending ? oldest_first : newest_first, &statement, err))
+    if (!sql_start_page(store, &listing, page, &statement, err))
         return false;
-    sql_bind_int(store, statement, 1, place.created_unix_s);
-    sql_bind_int(store, statement, 2, place.seq);
     sql_bind_text(store, statement, 3, filter->purpose);
     sql_bind_text(store, statement, 4, filter->search);
     if (!sql_read_rows(store, statement, &kind, page->limit, &rows, err))

@@ -371,22 +371,12 @@ bool jobs_list(struct store *store, const struct jobs_filter *filter, const stru
                struct job_record **ret_jobs, size_t *ret_count, bool *ret_has_more,
                struct error *err)
 {
-    static const char newest_first[] =
-        "SELECT " COLUMNS " FROM jobs WHERE (created_unix_s, seq) < (?1, ?2)" FILTER
-        " ORDER BY created_unix_s DESC, seq DESC";
-    static const char oldest_first[] =
-        "SELECT " COLUMNS " FROM jobs WHERE (created_unix_s, seq) > (?1, ?2)" FILTER
-        " ORDER BY created_unix_s, seq";
-    struct sql_place place;
+    static const struct sql_listing listing = SQL_LISTING(COLUMNS, "jobs", FILTER);
     sqlite3_stmt *statement = NULL;
     struct sql_rows rows;
 
-    if (!sql_find_place(store, "SELECT created_unix_s, seq FROM jobs WHERE id = ?1", page, &place,
-                        err) ||
-        !sql_start(store, page->ascending ? oldest_first : newest_first, &statement, err))
+    if (!sql_start_page(store, &listing, page, &statement, err))
         return false;
-    sql_bind_int(store, statement, 1, place.created_unix_s);
-    sql_bind_int(store, statement, 2, place.seq);
     sql_bind_text(store, statement, 3, filter->metadata_json);
     sql_bind_int(store, statement, 4, filter->without_metadata);
     sql_bind_text(store, statement, 5, filter->state);

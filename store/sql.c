@@ -194,8 +194,12 @@ void sql_rollback(struct store *store)
 
 /* ---- pages ------------------------------------------------------------------------------------ */
 
-bool sql_find_place(struct store *store, const char *lookup, const struct store_page *page,
-                    struct sql_place *ret_place, struct error *err)
+struct place {
+    int64_t created_unix_s, seq;
+};
+
+static bool find_place(struct store *store, const char *lookup, const struct store_page *page,
+                       struct place *ret_place, struct error *err)
 {
     sqlite3_stmt *statement = NULL;
     bool row = false;
@@ -203,7 +207,7 @@ bool sql_find_place(struct store *store, const char *lookup, const struct store_
     if (!page->after || page->after[0] == '\0') {
         int64_t end = page->ascending ? INT64_MIN : INT64_MAX;
 
-        *ret_place = (struct sql_place){end, end};
+        *ret_place = (struct place){end, end};
         return true;
     }
     if (!sql_start(store, lookup, &statement, err))
@@ -214,12 +218,26 @@ bool sql_find_place(struct store *store, const char *lookup, const struct store_
         return false;
     }
     if (row)
-        *ret_place = (struct sql_place){sqlite3_column_int64(statement, 0),
-                                        sqlite3_column_int64(statement, 1)};
+        *ret_place =
+            (struct place){sqlite3_column_int64(statement, 0), sqlite3_column_int64(statement, 1)};
     sql_end(statement);
     if (!row)
         return error_set_param(err, ERR_INVALID, "after", "'%.64s' is not in this list",
                                page->after);
+    return true;
+}
+
+bool sql_start_page(struct store *store, const struct sql_listing *listing,
+                    const struct store_page *page, sqlite3_stmt **ret_statement, struct error *err)
+{
+    const char *text = page->ascending ? listing->oldest_first : listing->newest_first;
+    struct place place;
+
+    if (!find_place(store, listing->place, page, &place, err) ||
+        !sql_start(store, text, ret_statement, err))
+        return false;
+    sql_bind_int(store, *ret_statement, 1, place.created_unix_s);
+    sql_bind_int(store, *ret_statement, 2, place.seq);
     return true;
 }
 

@@ -58,13 +58,22 @@ MUST_CHECK bool sql_begin(struct store *store, struct error *err);
 MUST_CHECK bool sql_commit(struct store *store, struct error *err); /* rolls back on failure */
 void sql_rollback(struct store *store);
 
-/* Where a page starts: the place (created_unix_s, seq) of the record `page->after`, or past the end
- * the list comes from. lookup: SELECT created_unix_s, seq ... WHERE id = ?1. */
-struct sql_place {
-    int64_t created_unix_s, seq;
+/* A listing in the order (created_unix_s, seq): where the record with id ?1 stands in it, and the rows
+ * past a place (?1, ?2) either way. filter: "" or " AND ...", with parameters from ?3 on. */
+struct sql_listing {
+    const char *place, *newest_first, *oldest_first;
 };
-MUST_CHECK bool sql_find_place(struct store *store, const char *lookup,
-                               const struct store_page *page, struct sql_place *ret_place,
+#define SQL_LISTING(columns, table, filter)                                                        \
+    {                                                                                              \
+        "SELECT created_unix_s, seq FROM " table " WHERE id = ?1",                                 \
+            "SELECT " columns " FROM " table " WHERE (created_unix_s, seq) < (?1, ?2)" filter      \
+            " ORDER BY created_unix_s DESC, seq DESC",                                             \
+            "SELECT " columns " FROM " table " WHERE (created_unix_s, seq) > (?1, ?2)" filter      \
+            " ORDER BY created_unix_s, seq",                                                       \
+    }
+/* Starts the statement of a page: past the record `page->after`, or from the end the list comes from. */
+MUST_CHECK bool sql_start_page(struct store *store, const struct sql_listing *listing,
+                               const struct store_page *page, sqlite3_stmt **ret_statement,
                                struct error *err);
 
 /* Reads rows into a grown array, at most limit; a further row sets has_more. */

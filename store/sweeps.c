@@ -94,22 +94,12 @@ bool sweeps_list(struct store *store, const struct store_page *page,
                  struct sweep_record **ret_sweeps, size_t *ret_count, bool *ret_has_more,
                  struct error *err)
 {
-    static const char newest_first[] =
-        "SELECT " COLUMNS " FROM sweeps WHERE (created_unix_s, seq) < (?1, ?2)"
-        " ORDER BY created_unix_s DESC, seq DESC";
-    static const char oldest_first[] =
-        "SELECT " COLUMNS " FROM sweeps WHERE (created_unix_s, seq) > (?1, ?2)"
-        " ORDER BY created_unix_s, seq";
-    struct sql_place place;
+    static const struct sql_listing listing = SQL_LISTING(COLUMNS, "sweeps", "");
     sqlite3_stmt *statement = NULL;
     struct sql_rows rows;
 
-    if (!sql_find_place(store, "SELECT created_unix_s, seq FROM sweeps WHERE id = ?1", page, &place,
-                        err) ||
-        !sql_start(store, page->ascending ? oldest_first : newest_first, &statement, err))
+    if (!sql_start_page(store, &listing, page, &statement, err))
         return false;
-    sql_bind_int(store, statement, 1, place.created_unix_s);
-    sql_bind_int(store, statement, 2, place.seq);
     if (!sql_read_rows(store, statement, &kind, page->limit, &rows, err))
         return false;
     *ret_sweeps = rows.records;

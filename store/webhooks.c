@@ -113,22 +113,13 @@ bool webhooks_list(struct store *store, const char *owner, const struct store_pa
                    struct webhook_record **ret_webhooks, size_t *ret_count, bool *ret_has_more,
                    struct error *err)
 {
-    static const char newest_first[] =
-        "SELECT " COLUMNS " FROM webhooks WHERE (created_unix_s, seq) < (?1, ?2)"
-        " AND (?3 IS NULL OR owner = ?3) ORDER BY created_unix_s DESC, seq DESC";
-    static const char oldest_first[] =
-        "SELECT " COLUMNS " FROM webhooks WHERE (created_unix_s, seq) > (?1, ?2)"
-        " AND (?3 IS NULL OR owner = ?3) ORDER BY created_unix_s, seq";
-    struct sql_place place;
+    static const struct sql_listing listing =
+        SQL_LISTING(COLUMNS, "webhooks", " AND (?3 IS NULL OR owner = ?3)");
     sqlite3_stmt *statement = NULL;
     struct sql_rows rows;
 
-    if (!sql_find_place(store, "SELECT created_unix_s, seq FROM webhooks WHERE id = ?1", page,
-                        &place, err) ||
-        !sql_start(store, page->ascending ? oldest_first : newest_first, &statement, err))
+    if (!sql_start_page(store, &listing, page, &statement, err))
         return false;
-    sql_bind_int(store, statement, 1, place.created_unix_s);
-    sql_bind_int(store, statement, 2, place.seq);
     sql_bind_text(store, statement, 3, owner);
     if (!sql_read_rows(store, statement, &kind, page->limit, &rows, err))
         return false;
