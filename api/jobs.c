@@ -60,6 +60,17 @@ bool jobs_handle_create(struct request *request, struct error *err)
 
 /* ---- lists --------------------------------------------------------------------------------------- */
 
+/* A name twice would ask for two values of it, which no job has. */
+static bool check_new_name(const struct json *pairs, const char *name, struct error *err)
+{
+    for (const struct json *pair = json_first(pairs); pair; pair = json_next(pair)) {
+        if (strcmp(json_text(json_at(pair, 0)), name) == 0)
+            return error_set_param(err, ERR_INVALID, "metadata",
+                                   "'metadata[%.64s]' is asked for twice", name);
+    }
+    return true;
+}
+
 /* "metadata[name]=value" as a pair. */
 static bool add_pair(struct json *pairs, const struct query_field *field, struct error *err)
 {
@@ -67,6 +78,7 @@ static bool add_pair(struct json *pairs, const struct query_field *field, struct
     const size_t length = strlen(name);
     struct json *pair;
     char *key;
+    bool ok;
 
     if (length < 2 || name[length - 1] != ']')
         return error_set_param(err, ERR_INVALID, "metadata",
@@ -75,12 +87,15 @@ static bool add_pair(struct json *pairs, const struct query_field *field, struct
     key = strndup(name, length - 1);
     if (!key)
         return error_set(err, ERR_NO_MEMORY, "no memory for a filter");
-    pair = json_new_array();
-    json_add_string(pair, NULL, key);
-    json_add_string(pair, NULL, field->value);
-    json_add(pairs, NULL, pair);
+    ok = check_new_name(pairs, key, err);
+    if (ok) {
+        pair = json_new_array();
+        json_add_string(pair, NULL, key);
+        json_add_string(pair, NULL, field->value);
+        json_add(pairs, NULL, pair);
+    }
     free(key);
-    return true;
+    return ok;
 }
 
 static bool read_metadata(const struct request *request, struct jobs_filter *filter,

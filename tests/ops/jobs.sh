@@ -222,7 +222,6 @@ listed 2 'metadata[team]=a'
 listed 1 'metadata%5Bteam%5D=a&metadata%5Brun%5D=7'
 listed 1 'metadata%5Bteam%5D=a+b%26c'
 listed 1 'metadata%5Brun%5D='
-listed 0 'metadata%5Bteam%5D=a&metadata%5Bteam%5D=b'
 listed 0 'metadata%5Bteam%5D=A'
 call "$jobs?limit=100"
 all=$(count_jobs)
@@ -235,6 +234,7 @@ bad_list() {
 bad_list metadata 'metadata=x'
 bad_list metadata 'metadata[team'
 bad_list metadata 'metadata[]=a'
+bad_list metadata 'metadata[team]=a&metadata[team]=b'
 bad_list metadata 'metadata=null&metadata[team]=a'
 bad_list status 'status=done'
 bad_list limit 'limit=0'
