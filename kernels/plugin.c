@@ -2,6 +2,9 @@
 
 #include <assert.h>
 #include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -55,9 +58,62 @@ static bool fits(const struct plugin *plugin, const char *name, struct loaded *l
         plugin->table_size_bytes == sizeof(struct backend_table))
         return true;
     (void)snprintf(loaded->reason, sizeof loaded->reason,
-                   "%s is of another version: its interface is number %u, needed is %u", name,
-                   plugin ? (unsigned)plugin->abi : 0, (unsigned)PLUGIN_ABI);
+                   "%s is of another version: its interface is number %u (%u and %u bytes), "
+                   "needed is %u (%zu and %zu)",
+                   name, plugin ? (unsigned)plugin->abi : 0,
+                   plugin ? (unsigned)plugin->backend_size_bytes : 0,
+                   plugin ? (unsigned)plugin->table_size_bytes : 0, (unsigned)PLUGIN_ABI,
+                   sizeof(struct backend), sizeof(struct backend_table));
     return false;
+}
+
+/* Whether `count` entries of `entry_bytes` from `offset` on lie within the file. */
+static bool lies_within(uint64_t offset, uint64_t count, uint64_t entry_bytes, uint64_t file_bytes)
+{
+    return offset <= file_bytes && count * entry_bytes <= file_bytes - offset; /* 16 bits each */
+}
+
+/* The loader maps what the headers name, and a page that the file does not have is a signal that ends
+ * the process. The table of sections is the last of a file: one that was cut has lost it. */
+static bool is_whole(int descriptor, uint64_t file_bytes)
+{
+    Elf64_Ehdr header;
+    Elf64_Phdr part;
+
+    if (pread(descriptor, &header, sizeof header, 0) != (ssize_t)sizeof header ||
+        memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64)
+        return true; /* the loader says what it is */
+    if (!lies_within(header.e_shoff, header.e_shnum, header.e_shentsize, file_bytes) ||
+        !lies_within(header.e_phoff, header.e_phnum, sizeof part, file_bytes))
+        return false;
+    for (size_t i = 0; i < header.e_phnum; i++) {
+        const uint64_t at = header.e_phoff + i * sizeof part;
+
+        if (pread(descriptor, &part, sizeof part, (off_t)at) != (ssize_t)sizeof part ||
+            (part.p_type == PT_LOAD && !lies_within(part.p_offset, 1, part.p_filesz, file_bytes)))
+            return false;
+    }
+    return true;
+}
+
+static bool can_be_mapped(const char *path, const char *name, struct loaded *loaded)
+{
+    /* Of a pipe nobody may ever open the other end. */
+    const int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    const char *what = NULL;
+    struct stat file;
+
+    if (descriptor < 0 || fstat(descriptor, &file) != 0)
+        what = strerror(errno);
+    else if (!S_ISREG(file.st_mode))
+        what = "it is no regular file";
+    else if (!is_whole(descriptor, (uint64_t)file.st_size))
+        what = "its end is missing";
+    if (what)
+        (void)snprintf(loaded->reason, sizeof loaded->reason, "%s does not load: %s", name, what);
+    if (descriptor >= 0)
+        (void)close(descriptor); /* was only read */
+    return what == NULL;
 }
 
 static void note_build(const char *path, struct loaded *loaded)
@@ -72,9 +128,11 @@ static void note_build(const char *path, struct loaded *loaded)
 
 static void load_file(const char *path, const char *name, struct loaded *loaded)
 {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     plugin_entry *entry = NULL;
 
+    if (!can_be_mapped(path, name, loaded))
+        return;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         (void)snprintf(loaded->reason, sizeof loaded->reason, "%s does not load: %s", name,
                        dlerror());

@@ -11,7 +11,7 @@ unset CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH NEEDLED_CUBLAS
 expect() {
     local what=$1 pattern=$2 said
     shift 2
-    said=$(env "$@" "$out/show_cuda" 2>&1)
+    said=$(timeout 60 env "$@" "$out/show_cuda" 2>&1)
     if [[ $said =~ $pattern ]]; then
         echo "ok - $what"
     else
@@ -27,10 +27,26 @@ expect "a file that is no library" '^0 devices: needled-cuda.so does not load: '
 cp "$out/fakes/libnvidia-ml.so.1" "$folder/needled-cuda.so"
 expect "a library that is no plug-in" 'not a plug-in: it has no function needled_plugin$' NEEDLED_PLUGINS="$folder"
 cp "$out/fakes/old_plugin.so" "$folder/needled-cuda.so"
-expect "a plug-in of another version" 'of another version: its interface is number [0-9]+, needed is [0-9]+$' \
+expect "a plug-in of another version" 'of another version: its interface is number [0-9]+ \(0 and 0 bytes\), needed is [0-9]+ \(' \
     NEEDLED_PLUGINS="$folder"
 cp "$out/fakes/other_table.so" "$folder/needled-cuda.so"
-expect "one whose tables are of another size" 'of another version' NEEDLED_PLUGINS="$folder"
+expect "one whose tables are of another size, with both sizes" \
+    'of another version: its interface is number [0-9]+ \([0-9]+ and [0-9]+ bytes\), needed is [0-9]+ \([0-9]+ and [0-9]+\)$' \
+    NEEDLED_PLUGINS="$folder"
+rm "$folder/needled-cuda.so"
+plugin_bytes=$(stat -Lc %s "$out/plugins/needled-cuda.so")
+for share in 25 50 75 99; do
+    head -c $((plugin_bytes * share / 100)) "$out/plugins/needled-cuda.so" >"$folder/needled-cuda.so"
+    expect "one of which $share in a hundred bytes are there" 'needled-cuda.so does not load: its end is missing$' \
+        NEEDLED_PLUGINS="$folder"
+done
+head -c 40 "$out/plugins/needled-cuda.so" >"$folder/needled-cuda.so"
+expect "one without a whole header" 'needled-cuda.so does not load: ' NEEDLED_PLUGINS="$folder"
+: >"$folder/needled-cuda.so"
+expect "an empty one" 'needled-cuda.so does not load: ' NEEDLED_PLUGINS="$folder"
+rm "$folder/needled-cuda.so" && mkfifo "$folder/needled-cuda.so"
+expect "a pipe in its place" 'needled-cuda.so does not load: it is no regular file$' NEEDLED_PLUGINS="$folder"
+rm "$folder/needled-cuda.so"
 cp "$out/show_cuda" "$folder/show_cuda"
 cp "$out/plugins/needled-cuda.so" "$folder/needled-cuda.so"
 if [ "$(env -u NEEDLED_PLUGINS "$folder/show_cuda" | head -n 1)" = "1 devices" ]; then
