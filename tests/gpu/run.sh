@@ -7,7 +7,7 @@
 # OUT is the folder to build into, LOG (OUT/gpu.log) gets everything that is printed. --no-build takes what
 # was built into OUT elsewhere; --standin tests this script where there is no card: OUT is one in which
 # make test-cuda built. The last line is "N passed, N failed, N skipped". Exit codes: 0 passed, 1 failed,
-# 77 skipped: there is no card, or nothing to build for it with.
+# 2 called wrongly, 77 skipped: there is no card, or nothing to build for it with.
 #   CUDA_ARCH=90   the card's capability, where nvidia-smi cannot say
 #   SECONDS_MAX    of the whole run; 470
 # shellcheck disable=SC2317 # parts are called by name, in a shell of their own
@@ -17,7 +17,15 @@ mode=card
 case ${1:-} in
 --standin | --no-build) mode=${1#--} && shift ;;
 esac
-out=${1:?usage: tests/gpu/run.sh [--standin|--no-build] OUT [LOG]}
+usage="usage: tests/gpu/run.sh [--standin|--no-build] OUT [LOG]"
+case ${1:-} in
+'' | -*)
+    echo "$usage" >&2
+    exit 2
+    ;;
+esac
+[ $# -gt 2 ] && echo "$usage" >&2 && exit 2
+out=$1
 log=${2:-$out/gpu.log}
 passed=0 failed=0 skipped=0
 export LC_ALL=C OPENBLAS_NUM_THREADS=${OPENBLAS_NUM_THREADS:-4}
