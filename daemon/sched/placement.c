@@ -345,7 +345,8 @@ void placement_explain(const struct placement_view *view, const struct job_recor
     const struct needs needs = needs_of(job);
     uint64_t wanted, free_bytes = 0;
     size_t waits = 0, clauses = 0;
-    bool busy = false;
+    bool busy = false, exists = false;
+    struct error missing = {0};
     struct buf text;
 
     ret_reason[0] = '\0';
@@ -359,6 +360,7 @@ void placement_explain(const struct placement_view *view, const struct job_recor
     for (size_t i = 0; i < view->queue->slots.device_count; i++) {
         if (!devices_match(device_of(view, i), job->device_wanted))
             continue;
+        exists = true;
         if (!view->devices[i].use.in_service) {
             add_out_of_service(view, i, &text);
             clauses++;
@@ -372,6 +374,10 @@ void placement_explain(const struct placement_view *view, const struct job_recor
             waits++;
         }
     }
+    /* It was there when the job was made, before the daemon's last start. */
+    if (!exists &&
+        !devices_check_wanted(view->queue->options->devices, job->device_wanted, &missing))
+        buf_format(&text, "%s", missing.message);
     if (text.size)
         (void)snprintf(ret_reason, capacity, "%s%s", waits_for(waits, clauses, busy), text.data);
     buf_release(&text);

@@ -193,6 +193,16 @@ static void a_card_out_of_service_is_judged_by_what_it_had(void **state)
     assert_int_equal(machine_get(machine, "never").state, JOB_FAILED);
 }
 
+static void a_job_for_a_card_that_is_gone_says_so(void **state)
+{
+    struct machine *machine = *state;
+
+    machine_add_job(machine, "a", "cuda:7", NEEDS_3_GB); /* it was there before the last restart */
+    for (size_t i = 0; i < MACHINE_DEVICE_COUNT; i++)
+        assert_string_equal(machine_take(machine, i), "");
+    check_reason(machine, "a", "no device 'cuda:7': there is auto, cpu:0, cuda:0, cuda:1");
+}
+
 /* ---- sharing ----------------------------------------------------------------------------------------- */
 
 static void jobs_go_to_the_emptier_card_and_then_share(void **state)
@@ -340,6 +350,7 @@ int main(void)
         TEST(a_job_too_large_for_what_it_asks_for_fails_with_both_figures),
         TEST(the_daemons_limit_is_a_limit_for_every_device),
         TEST(a_card_out_of_service_is_judged_by_what_it_had),
+        TEST(a_job_for_a_card_that_is_gone_says_so),
         SHARED(jobs_go_to_the_emptier_card_and_then_share),
         SHARED(what_others_have_still_to_take_is_not_free),
         SHARED(a_card_keeps_for_a_job_what_its_plan_takes_there),
