@@ -18,7 +18,6 @@
 #include <string.h>
 
 #define CHECKPOINT_ID_DIGITS 24
-#define EPOCHS_MAX 64      /* more than n_epochs may be */
 #define TRY_AGAIN_MS 1000  /* between tries to keep an outcome */
 #define STEP_TEXT_BYTES 32 /* of a number in a name */
 
@@ -32,8 +31,6 @@ struct run {
     char model_name[STORE_NAME_SIZE];
     /* Told before this start: after a kill the same steps are made again, and not told twice. */
     int64_t told_steps;
-    int64_t told_epochs[EPOCHS_MAX]; /* their steps */
-    size_t told_epoch_count;
     bool has_last;
     struct checkpoint_record last; /* of the last epoch: its file is the final adapter */
 };
@@ -272,13 +269,14 @@ static void on_step(void *context, const struct train_step *step)
                  step->train_loss);
 }
 
-static bool is_told(const struct run *run, size_t step)
+/* Whether the record of an epoch's checkpoint, made before the job was resumed, says what its file, written
+ * anew, holds now. Another device makes other bytes. */
+static bool is_told(const struct run *run, const struct train_epoch *epoch, const char *model_id)
 {
-    for (size_t i = 0; i < run->told_epoch_count; i++) {
-        if (run->told_epochs[i] == (int64_t)step)
-            return true;
-    }
-    return false;
+    struct model_record known;
+
+    return models_get(run->parts->store, model_id, &known, NULL) &&
+           strcmp(known.sha256, epoch->checkpoint_sha256) == 0;
 }
 
 static struct json *epoch_json(const struct train_epoch *epoch)
@@ -371,7 +369,7 @@ static void on_epoch(void *context, const struct train_epoch *epoch)
     if (!epoch->checkpoint_path) { /* its file is the final adapter */
         run->last = checkpoint;
         run->has_last = true;
-    } else if (is_told(run, epoch->step)) {
+    } else if (is_told(run, epoch, checkpoint.model_id)) {
         return;
     }
     notes_init(&notes);
@@ -396,11 +394,7 @@ static void on_warning(void *context, const char *text)
 static bool prepare(struct run *run, struct error *err)
 {
     const struct run_parts *parts = run->parts;
-    struct store_page page = {.after = "", .limit = EPOCHS_MAX};
-    struct checkpoint_record *checkpoints = NULL;
     struct job_record *job = run->job;
-    size_t count = 0;
-    bool has_more;
 
     /* The same device makes the same steps again; on another one they are news. */
     if (strcmp(job->device_used, run_device(run)->id) == 0)
@@ -408,12 +402,6 @@ static bool prepare(struct run *run, struct error *err)
     (void)snprintf(job->device_used, sizeof(job->device_used), "%s", run_device(run)->id);
     jobfiles_model_name(job, run->model_name, sizeof(run->model_name));
     run->warnings = warnings_read(job->warnings_json);
-    if (!checkpoints_list(parts->store, job->id, &page, &checkpoints, &count, &has_more, err))
-        return false;
-    for (size_t i = 0; i < count; i++)
-        run->told_epochs[i] = checkpoints[i].step;
-    run->told_epoch_count = count;
-    free(checkpoints);
     if (!jobfiles_find(parts->queue->options, parts->store, job, &run->files, err))
         return false;
     run->files.job.digests = parts->queue->digests;
