@@ -175,11 +175,11 @@ static void print_row(void *context, const char *row)
     *failed = puts(row) < 0 || fflush(stdout) != 0 || *failed;
 }
 
-static int check_devices(const struct devices *devices)
+static int check_devices(const struct devices *devices, const char *state_folder)
 {
     bool failed = false;
 
-    return devicecheck_table(devices, print_row, &failed) && !failed ? 0 : 1;
+    return devicecheck_table(devices, state_folder, print_row, &failed) && !failed ? 0 : 1;
 }
 
 static int print_config(const struct config *config)
@@ -247,7 +247,7 @@ int main(int argument_count, char **arguments)
         return EXIT_USAGE;
     }
     if (parts.config.action == CONFIG_DEVICES)
-        return parts.config.check_devices ? check_devices(&parts.devices)
+        return parts.config.check_devices ? check_devices(&parts.devices, parts.config.state_dir)
                                           : print_devices(&parts.devices, parts.config.state_dir);
     options = server_options(&parts);
     if (!file_join(parts.database_path, sizeof(parts.database_path), parts.config.state_dir,

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FORMAT 1
+#define FORMAT 2 /* 1: without the faster precisions */
 #define FOLDER "device-checks"
 
 const char *check_verdict_name(enum check_verdict verdict)
@@ -49,13 +49,18 @@ static bool check_ops(struct backend *be, struct device_check *check, struct err
 
 /* ---- the tiny job ---------------------------------------------------------------------------- */
 
+/* A precision concerns products alone, which are the same in both numerics: in float32 nothing else
+ * differs, and the least is seen. */
 static const struct {
     enum numerics numerics;
+    enum backend_precision precision; /* of the device, where it has it; the other has float32 */
     const char *name;
     double tolerance;
 } trials[] = {
-    {NUMERICS_FLOAT32, "float32", TRIAL_TOLERANCE_FLOAT32},
-    {NUMERICS_W4A8, "w4a8", TRIAL_TOLERANCE_W4A8}, /* last: its loss is the one shown */
+    {NUMERICS_FLOAT32, BACKEND_FLOAT32, "float32", TRIAL_TOLERANCE_FLOAT32},
+    {NUMERICS_FLOAT32, BACKEND_TF32, "tf32", TRIAL_TOLERANCE_TF32},
+    {NUMERICS_FLOAT32, BACKEND_BF16, "bf16", TRIAL_TOLERANCE_BF16},
+    {NUMERICS_W4A8, BACKEND_FLOAT32, "w4a8", TRIAL_TOLERANCE_W4A8}, /* last: its loss is shown */
 };
 
 static bool make_folder(char ret_path[LIMIT_PATH_BYTES], struct error *err)
@@ -156,8 +161,11 @@ static bool check_job(struct backend *be, enum backend_kind kind, const atomic_b
     if (ok && backend_open(reference_kind, &options, &pair.reference, reason, sizeof(reason)) !=
                   BACKEND_OK)
         ok = error_set(err, ERR_INTERNAL, "%s, to compare with: %s", pair.reference_name, reason);
-    for (size_t i = 0; ok && check->verdict == CHECK_PASSED && i < COUNT_OF(trials); i++)
-        ok = compare(&pair, i, check, err);
+    for (size_t i = 0; ok && check->verdict == CHECK_PASSED && i < COUNT_OF(trials); i++) {
+        if (backend_set_precision(be, trials[i].precision) == trials[i].precision)
+            ok = compare(&pair, i, check, err);
+    }
+    (void)backend_set_precision(be, BACKEND_FLOAT32); /* which every device has */
     if (!ok)
         error_wrap(err, "a tiny job");
     backend_close(pair.reference);
@@ -331,6 +339,7 @@ void devicecheck_print(const struct devices *devices, const char *state_folder, 
 /* ---- the table of --check -------------------------------------------------------------------- */
 
 struct check_table {
+    const char *state_folder;
     devicecheck_show_fn *show;
     void *context;
     bool agrees;
@@ -361,6 +370,22 @@ static void show_trouble(struct check_table *table, const char *id, const char *
     table->show(table->context, row);
 }
 
+/* What an earlier check found no longer holds: the daemon's next start is not to trust it. A pass is not
+ * written down: this may run as another user than the daemon, who could not replace the file. */
+static void forget(struct check_table *table, const struct device *device)
+{
+    const struct device_check failed = {.verdict = CHECK_FAILED};
+    struct error err = {0};
+    char row[512];
+
+    if (devices_is_gpu(device->kind) &&
+        !devicecheck_remember(table->state_folder, &device->description, &failed, &err)) {
+        (void)snprintf(row, sizeof(row), "%-8s an earlier pass is still remembered: %s", device->id,
+                       err.message);
+        table->show(table->context, row);
+    }
+}
+
 static void check_level(struct check_table *table, const struct device *device, const char *level)
 {
     const struct backend_options options = {
@@ -378,13 +403,16 @@ static void check_level(struct check_table *table, const struct device *device, 
         show_check(table, device->id, level, &check);
     else
         show_trouble(table, device->id, level, err.message);
+    if (check.verdict == CHECK_FAILED || err.code == ERR_DEVICE)
+        forget(table, device);
     backend_close(be);
 }
 
-bool devicecheck_table(const struct devices *devices, devicecheck_show_fn *show, void *context)
+bool devicecheck_table(const struct devices *devices, const char *state_folder,
+                       devicecheck_show_fn *show, void *context)
 {
     static const char *const levels[] = {"plain", "avx2", "avx512"};
-    struct check_table table = {show, context, true};
+    struct check_table table = {state_folder, show, context, true};
     char head[128];
 
     (void)snprintf(head, sizeof(head), "%-8s %-7s %4s  %-24s %8s  %10s %10s %8s %8s  %s", "DEVICE",

@@ -2,7 +2,7 @@
  * devicecheck: whether a device computes what it should, and what is remembered of it.
  *
  * Purpose    Every op's examples against ref, then a tiny job there and on the processor (a processor's:
- *            on ref) whose losses must agree. A card that passed is remembered in a file of the state
+ *            on ref) whose losses must agree, in each precision that the device has. A card that passed is remembered in a file of the state
  *            folder, by card, driver, library, plug-in and version of this program: the next start
  *            need not check it again. A failure is never remembered, so each start tries again; a
  *            file that is damaged or says anything else about the card counts as none.
@@ -54,8 +54,10 @@ struct buf;
 void devicecheck_print(const struct devices *devices, const char *state_folder, struct buf *out);
 
 /* The table of `needled --devices --check`, row by row as they are made, through `show`. Each level of
- * SIMD of a processor is a row. False when something does not agree, or a device cannot be checked. */
+ * SIMD of a processor is a row. False when something does not agree, or a device cannot be checked; a
+ * pass of a card that the state folder remembers ends then. */
 typedef void devicecheck_show_fn(void *context, const char *row);
-bool devicecheck_table(const struct devices *devices, devicecheck_show_fn *show, void *context);
+bool devicecheck_table(const struct devices *devices, const char *state_folder,
+                       devicecheck_show_fn *show, void *context);
 
 #endif

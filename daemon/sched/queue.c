@@ -240,7 +240,7 @@ static bool requeue(struct queue *queue, const struct queue_outcome *outcome, co
 static bool end_with_fault(struct queue *queue, const struct queue_outcome *outcome,
                            struct error *err)
 {
-    struct queue_fault fault = {outcome->slot, outcome->fault->message};
+    struct queue_fault fault = {.slot = outcome->slot, .reason = outcome->fault->message};
     struct job_change change = JOB_CHANGE_NONE;
     struct job_record job = {0};
     char why[sizeof(err->message)];
@@ -303,6 +303,8 @@ bool queue_set_service(void *owner, void *arguments, struct error *err)
     const struct queue_fault *fault = arguments;
 
     (void)err; /* nothing here can fail */
+    if (queue->stopping && fault->is_passing)
+        return true; /* the stop itself may be what broke off the check */
     if (!slots_set_service(&queue->slots, queue->slots.items[fault->slot].device, fault->reason))
         return true; /* another job on it has said so */
     if (fault->reason)

@@ -88,6 +88,7 @@ mailbox_function queue_end; /* struct queue_outcome */
 struct queue_fault {
     size_t slot;        /* one of the device's: all of them are meant */
     const char *reason; /* NULL: in service */
+    bool is_passing;    /* it is tried again: nothing to tell while the daemon stops */
 };
 mailbox_function queue_set_service; /* const struct queue_fault */
 mailbox_function queue_stop;        /* nothing; running jobs are told to stop */

@@ -20,9 +20,10 @@ static const struct device *device_of(const struct worker *worker)
 }
 
 /* reason NULL: in service again. */
-static void set_service(struct worker *worker, const char *reason)
+static void set_service(struct worker *worker, const char *reason, bool is_passing)
 {
-    struct queue_fault fault = {worker->parts.slot, reason};
+    struct queue_fault fault = {
+        .slot = worker->parts.slot, .reason = reason, .is_passing = is_passing};
     struct error err = {0};
 
     if (!mailbox_call(worker->parts.queue->mailbox, queue_set_service, &fault, &err))
@@ -61,12 +62,15 @@ static enum inventory_answer try_device(struct worker *worker, char *ret_reason,
                                             .thread_count = slot->thread_count,
                                             .simd_level =
                                                 device->simd_level[0] ? device->simd_level : NULL};
+    char why[224] = "";
+    const enum backend_status opened =
+        backend_open(device->kind, &options, &worker->parts.backend, why, sizeof(why));
 
-    if (backend_open(device->kind, &options, &worker->parts.backend, ret_reason, reason_size) !=
-        BACKEND_OK) {
-        if (!ret_reason[0])
-            (void)snprintf(ret_reason, reason_size, "it could not be opened");
-        return INVENTORY_FAILED;
+    if (opened != BACKEND_OK) {
+        (void)snprintf(ret_reason, reason_size, "%s%s",
+                       opened == BACKEND_NO_MEMORY ? "it cannot be opened yet: " : "",
+                       why[0] ? why : "it could not be opened");
+        return opened == BACKEND_NO_MEMORY ? INVENTORY_LATER : INVENTORY_FAILED;
     }
     const enum inventory_answer answer =
         inventory_admit(queue->inventory, slot->device, worker->parts.backend, &slot->stop,
@@ -89,15 +93,15 @@ static bool open_device(struct worker *worker)
     enum inventory_answer answer;
 
     while ((answer = try_device(worker, reason, sizeof(reason))) == INVENTORY_LATER) {
-        set_service(worker, reason);
+        set_service(worker, reason, true);
         waited = true;
         if (!mailbox_wait_news(mailbox, &seen, LOOK_AGAIN_MS))
             return false;
     }
     if (answer == INVENTORY_FAILED)
-        set_service(worker, reason);
+        set_service(worker, reason, false);
     else if (waited)
-        set_service(worker, NULL);
+        set_service(worker, NULL, false);
     return answer == INVENTORY_USABLE;
 }
 

@@ -22,6 +22,10 @@
  * activations such a difference moves a value on an edge to the next step of its grid now and then. */
 #define TRIAL_TOLERANCE_FLOAT32 2e-5
 #define TRIAL_TOLERANCE_W4A8 2e-3
+/* Float32 but for the factors of products, each off by 2^-11 or 2^-8 of itself at most: independent of
+ * each other, and summed in float32, they leave a loss closer than one of them. */
+#define TRIAL_TOLERANCE_TF32 0x1p-11
+#define TRIAL_TOLERANCE_BF16 0x1p-8
 
 /* Writes the base into the folder, which exists. */
 MUST_CHECK bool trial_write_base(const char *folder, struct error *err);

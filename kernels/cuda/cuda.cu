@@ -42,8 +42,9 @@ bool cuda_good(struct cuda *cuda, cudaError_t error, const char *what)
 {
     if (error == cudaSuccess)
         return true;
-    keep_fault(&cuda->base, BACKEND_FAULT, "cuda:%d, %s: %s: %s", cuda->device, what,
-               cudaGetErrorName(error), cudaGetErrorString(error));
+    keep_fault(&cuda->base, error == cudaErrorMemoryAllocation ? BACKEND_NO_MEMORY : BACKEND_FAULT,
+               "cuda:%d, %s: %s: %s", cuda->device, what, cudaGetErrorName(error),
+               cudaGetErrorString(error));
     return false;
 }
 
@@ -310,8 +311,9 @@ enum backend_status cuda_open(const struct backend_options *options, struct back
         if (cuda->stream)
             (void)cudaStreamDestroy(cuda->stream);
         (void)cudaGetLastError();
+        const enum backend_status status = cuda->base.status;
         free(cuda);
-        return BACKEND_FAULT;
+        return status;
     }
     /* Missing: our own kernel multiplies, and the inventory says why. */
     (void)cuda_blas_open(&cuda->blas, cuda->stream, ret_reason, reason_size);

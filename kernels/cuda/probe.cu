@@ -97,8 +97,10 @@ bool cuda_device_is_supported(int device_index, char *ret_reason, size_t reason_
 }
 
 /* Free memory is the driver's word, of a slice of a card (MIG) the slice's own; asking makes the
- * device's context, which its worker has anyway. */
-static bool read_memory(int device_index, struct backend_device *device)
+ * device's context, which its worker has anyway. Others may leave no memory for that: nothing is wrong
+ * with the card, and how much is free is not known then. */
+static bool read_memory(int device_index, const struct cudaDeviceProp *known,
+                        struct backend_device *device)
 {
     size_t free_now = 0, total = 0;
     int before = 0;
@@ -109,15 +111,18 @@ static bool read_memory(int device_index, struct backend_device *device)
         error = cudaMemGetInfo(&free_now, &total);
     (void)cudaSetDevice(before);
     (void)cudaGetLastError();
-    if (error == cudaSuccess) {
-        device->memory_total_bytes = total;
-        device->memory_free_bytes = free_now;
-    } else {
+    if (error == cudaErrorMemoryAllocation) {
+        total = known->totalGlobalMem;
+        free_now = 0;
+    } else if (error != cudaSuccess) {
         (void)snprintf(device->trouble, sizeof device->trouble,
                        "the device does not answer: %s: %s", cudaGetErrorName(error),
                        cudaGetErrorString(error));
+        return false;
     }
-    return error == cudaSuccess;
+    device->memory_total_bytes = total;
+    device->memory_free_bytes = free_now;
+    return true;
 }
 
 static void name_driver(const struct nvml_reading *reading, char *ret_text, size_t size)
@@ -174,7 +179,7 @@ enum backend_status cuda_describe(int device_index, struct backend_device *ret_d
     device.power_watts = reading.power_watts;
     if (!is_recent(&known, device.trouble, sizeof device.trouble))
         status = BACKEND_ABSENT;
-    else if (!read_memory(device_index, &device))
+    else if (!read_memory(device_index, &known, &device))
         status = BACKEND_FAULT;
     *ret_device = device;
     return status;

@@ -125,6 +125,39 @@ start_daemon "$out" || exit 1
 expect "after a restart the card is in service again" has '"in_service":true' "$(device cuda:0)"
 stop_daemon
 
+# ---- a job that goes on on another device ----------------------------------------------------------------------
+
+STANDIN_FAIL_FILE="0:$work/broken" start_daemon "$out" || exit 1
+"$out/tests/make_lines" 2 5 demo >"$work/two.jsonl"
+upload "$work/two.jsonl"
+create_with "$hyper,\"n_epochs\":2" needle-3 '"device":"auto"' && a=$id
+expect "a job is in its second epoch" wait_for 60 made "$a" 2
+checkpoint_file=$work/state/checkpoints/$a/epoch-2.safetensors
+expect "with the first one's checkpoint" wait_for 20 test -e "$checkpoint_file"
+first_sum=$(sha256sum <"$checkpoint_file" | cut -d' ' -f1)
+touch "$work/broken"
+expect "the card breaks, and it goes on elsewhere" ends "$a" succeeded cpu:0
+checkpoint=$(curl -s "$url/v1/fine_tuning/jobs/$a/checkpoints" | grep -o '[^"]*:ckpt-step-2' | head -n 1)
+record=$(curl -s "$url/v1/models/$checkpoint")
+second_sum=$(sha256sum <"$checkpoint_file" | cut -d' ' -f1)
+expect "the checkpoint is made again there" [ "$first_sum" != "$second_sum" ]
+expect "and its record says what the file is now" has "$second_sum" "$record"
+expect "and where it was made" is "$(field device <<<"$record")" cpu:0
+stop_daemon
+rm "$work/broken"
+
+# ---- a card that is gone ----------------------------------------------------------------------------------------
+
+STANDIN_DEVICES=2 STANDIN_CLOSED_FILE="1:$work/data.jsonl" start_daemon "$out" || exit 1
+upload "$work/data.jsonl"
+submit cuda:1 && a=$id
+stop_daemon
+start_daemon "$out" || exit 1
+expect "a job for a card that is gone after a restart says so" \
+    wait_for 20 reason_is "$a" "^no device 'cuda:1': there is auto, cuda:0, cpu:0"
+cancel "$a"
+stop_daemon
+
 # ---- a card that is too small --------------------------------------------------------------------------------
 
 STANDIN_MEMORY=100000000 start_daemon "$out" || exit 1

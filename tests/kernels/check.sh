@@ -25,6 +25,11 @@ result "a card whose kernel is wrong is named with the op, and the others still 
     table 'cuda:0 .* DIFFERS: rmsnorm, size .*normalised squared error.*cpu:0 +plain .* agrees' 1 STANDIN_SKIP=gpu_rmsnorm_forward
 result "also without cuBLAS, whose products are then our own" \
     table 'cuda:0 .* DIFFERS: matmul, ' 1 NEEDLED_CUBLAS=none STANDIN_SKIP=gpu_matmul NEEDLED_PLATFORMS=cuda
+# Which products of it are wrong: every matrix is right in float32.
+for precision in tf32 bf16; do
+    result "a card whose $precision products have the wrong sign is named with the precision" \
+        table "cuda:0 .* DIFFERS: a tiny job.*\\($precision\\)" 1 STANDIN_NEGATE=$precision NEEDLED_PLATFORMS=cuda
+done
 result "a card that breaks is not checked" table 'cuda:0 .* not checked: .*unspecified launch failure' 1 \
     STANDIN_FAIL_LAUNCH=0:100 NEEDLED_PLATFORMS=cuda
 result "nor is one that is too old" table 'cuda:0 .* not checked: .*capability 7.0, needed is 7.5' 1 \
@@ -75,6 +80,18 @@ result "the next start remembers" wait_for 10 shown '"verdict":"passed","checked
 result "and says so" has 'was checked before with this driver' "$(cat "$work/needled.log")"
 stop_daemon
 
+STANDIN_SKIP=gpu_rmsnorm_forward LD_LIBRARY_PATH=$out/fakes "$out/needled" --state-dir "$work/state" --platforms cuda \
+    --devices --check >"$work/table"
+result "when --check finds the card wrong the earlier pass is forgotten" \
+    eval 'has "cuda:0 .* DIFFERS: rmsnorm" "$(cat "$work/table")" && [ ! -e "$remembered" ]'
+LD_LIBRARY_PATH=$out/fakes STANDIN_NEGATE=bf16 start_daemon "$out" --platforms cuda,cpu || exit 1
+result "and the daemon does not take it: here for its bf16 products" wait_for 120 shown \
+    '"id":"cuda:0".*"in_service":false,"reason":"its check failed: a tiny job[^"]*\(bf16\)'
+stop_daemon
+LD_LIBRARY_PATH=$out/fakes start_daemon "$out" --platforms cuda,cpu || exit 1
+result "it passes again" wait_for 120 verdict passed
+stop_daemon
+
 printf '%s' "$(head -c 100 "$remembered")" >"$remembered"
 LD_LIBRARY_PATH=$out/fakes start_daemon "$out" --platforms cuda,cpu || exit 1
 result "a damaged memory is none" wait_for 120 shown '"id":"cuda:0".*"verdict":"passed".*"remembered":false.*"id":"cpu:0"'
@@ -111,6 +128,25 @@ STANDIN_MEMORY=20000 start_daemon "$out" --platforms cuda,cpu || exit 1
 result "a card too full to be checked is out of service for the time being" wait_for 60 shown \
     '"id":"cuda:0".*"in_service":false,"reason":"its check cannot be made yet: check of the ops: .*no memory for .* of [0-9]+ bytes'
 stop_daemon
+
+rm -f "$remembered"
+touch "$work/closed"
+STANDIN_CLOSED_FILE="0:$work/closed" start_daemon "$out" --platforms cuda || exit 1
+result "one too full to be opened is no reason not to start" wait_for 30 shown \
+    '"id":"cuda:0".*"in_service":false,"reason":"it cannot be opened yet: .*out of memory'
+rm "$work/closed"
+result "and is in service once there is room" wait_for 60 shown '"id":"cuda:0".*"verdict":"passed".*"in_service":true'
+stop_daemon
+
+# ---- a stop during the check --------------------------------------------------------------------------
+
+rm -f "$remembered"
+start_daemon "$out" --platforms cuda || exit 1
+verdict_of_one() { shown "\"id\":\"cuda:0\".*\"self_check\":{\"verdict\":\"$1\""; }
+result "while a card is being checked" wait_for 30 verdict_of_one running
+stop_daemon
+result "a stop is nothing that is wrong with it" has_not 'level=(error|warn)' "$(cat "$work/needled.log")"
+result "and no pass" test ! -e "$remembered"
 
 # ---- cards that do not answer hide no other -------------------------------------------------------------
 

@@ -134,7 +134,7 @@ bool machine_end(struct machine *machine, size_t slot, const char *id, enum outc
 
 void machine_set_service(struct machine *machine, size_t slot, const char *reason)
 {
-    struct queue_fault service = {slot, reason};
+    struct queue_fault service = {.slot = slot, .reason = reason};
 
     CHECK(queue_set_service(machine->queue, &service, &fault));
 }

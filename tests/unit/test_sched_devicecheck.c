@@ -53,6 +53,18 @@ static void wrong_zero(struct backend *be, void *target, size_t size_bytes)
         ((float *)target)[0] = 100;
 }
 
+static enum backend_precision wrong_precision;
+
+static void sometimes_negative(struct backend *be, float *C, const float *A, const float *B,
+                               const struct matmul *shape)
+{
+    struct matmul negative = *shape;
+
+    if (be->precision == wrong_precision)
+        negative.alpha = -shape->alpha;
+    levels[LEVEL_COUNT - 1].table->matmul(be, C, A, B, &negative);
+}
+
 static void *no_memory(struct backend *be, size_t size_bytes)
 {
     (void)be;
@@ -116,6 +128,38 @@ static void a_job_whose_losses_differ_fails_the_check(void **state)
     assert_true(check.loss_share > 1);
 }
 
+static struct device_check check_precisions(enum backend_precision wrong)
+{
+    struct backend_table table = plain();
+    struct device_check check = {0};
+    struct error err = {0};
+
+    wrong_precision = wrong;
+    table.matmul = sometimes_negative;
+    struct backend *be = open_table(&table);
+    be->precisions |= BACKEND_PRECISION_BIT(BACKEND_TF32) | BACKEND_PRECISION_BIT(BACKEND_BF16);
+    if (!devicecheck_run(be, BACKEND_CPU, NULL, &check, &err))
+        fail_msg("%s", err.message);
+    assert_int_equal(be->precision, BACKEND_FLOAT32); /* as it was */
+    backend_close(be);
+    return check;
+}
+
+static void each_precision_of_a_device_is_checked(void **state)
+{
+    (void)state;
+    assert_int_equal(check_precisions(BACKEND_PRECISION_COUNT).verdict, CHECK_PASSED);
+    for (int p = BACKEND_TF32; p < BACKEND_PRECISION_COUNT; p++) {
+        const struct device_check check = check_precisions((enum backend_precision)p);
+        char named[32];
+
+        (void)snprintf(named, sizeof(named), "(%s)", backend_precision_names[p]);
+        assert_int_equal(check.verdict, CHECK_FAILED);
+        if (!strstr(check.reason, "a tiny job") || !strstr(check.reason, named))
+            fail_msg("%s: %s", named, check.reason);
+    }
+}
+
 static void a_device_without_memory_has_no_verdict(void **state)
 {
     struct backend_table table = plain();
@@ -152,12 +196,12 @@ static void the_table_has_a_row_for_each_level(void **state)
     if (!devices_detect("cpu", &devices, &err))
         fail_msg("%s", err.message);
     row_count = agreeing_count = 0;
-    assert_true(devicecheck_table(&devices, count_row, NULL));
+    assert_true(devicecheck_table(&devices, *state, count_row, NULL));
     assert_int_equal(agreeing_count, supported);
     assert_int_equal(row_count, supported + 2); /* the heading and the note */
 
     devices.items[0].kind = BACKEND_CUDA; /* not there */
-    assert_false(devicecheck_table(&devices, count_row, NULL));
+    assert_false(devicecheck_table(&devices, *state, count_row, NULL));
 }
 
 /* ---- what is remembered -------------------------------------------------------------------------- */
@@ -505,8 +549,9 @@ int main(void)
         cmocka_unit_test(the_processor_passes),
         cmocka_unit_test(an_op_that_differs_is_named),
         cmocka_unit_test(a_job_whose_losses_differ_fails_the_check),
+        cmocka_unit_test(each_precision_of_a_device_is_checked),
         cmocka_unit_test(a_device_without_memory_has_no_verdict),
-        cmocka_unit_test(the_table_has_a_row_for_each_level),
+        TEST(the_table_has_a_row_for_each_level),
         TEST(a_pass_is_remembered),
         TEST(it_holds_for_the_same_card_driver_library_and_plugin),
         TEST(a_file_of_another_card_counts_as_none),

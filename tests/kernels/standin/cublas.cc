@@ -193,6 +193,11 @@ static unsigned bits_to_drop(const struct standin_blas *handle, cublasComputeTyp
     return 0;
 }
 
+static bool is_negated(unsigned drop_bits)
+{
+    return drop_bits > 0 && device_negates(drop_bits == 16 ? "bf16" : "tf32");
+}
+
 static unsigned char *bytes_of(const void *memory)
 {
     return static_cast<unsigned char *>(const_cast<void *>(memory));
@@ -229,6 +234,8 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
     if (m == 0 || n == 0 || batch_count == 0)
         return CUBLAS_STATUS_SUCCESS;
     memcpy(&p.alpha, alpha, sizeof p.alpha);
+    if (is_negated(p.drop_bits))
+        p.alpha = -p.alpha;
     memcpy(&p.beta, beta, sizeof p.beta);
     device_counts(stream_device(handle->stream))->products++;
     stream_give(handle->stream, run_product, &p, sizeof p);

@@ -18,16 +18,17 @@ static bool options_set;
 
 /* Set by the environment alone: for the whole daemon, which looks at devices and never at launches. */
 static int old_device = -1, mute_device = -1;
-static const char *skipped_kernel = "";
+static const char *skipped_kernel = "", *negated_precision = "";
 static struct trigger { /* on a device */
     int device;
     char file[256];
-} breaks_with = {-1, ""}, full_with = {-1, ""};
+} breaks_with = {-1, ""}, full_with = {-1, ""}, closed_with = {-1, ""};
 static int short_device = -1; /* its first allocation after so many launches finds no memory */
 static uint64_t short_launch;
 
 static struct device {
     cudaError_t fault;
+    bool has_context;
     struct standin_counts counts;
 } devices[STANDIN_DEVICES_MAX];
 
@@ -94,6 +95,9 @@ static void read_environment(void)
         mute_device = atoi(mute);
     if (skip)
         skipped_kernel = skip;
+    const char *negate = getenv("STANDIN_NEGATE");
+    if (negate)
+        negated_precision = negate;
     const char *seal = getenv("STANDIN_SEAL");
     if (seal && strcmp(seal, "1") == 0)
         memory_seal();
@@ -105,6 +109,7 @@ static void read_environment(void)
     }
     read_trigger("STANDIN_FAIL_FILE", &breaks_with);
     read_trigger("STANDIN_FULL_FILE", &full_with);
+    read_trigger("STANDIN_CLOSED_FILE", &closed_with);
     take_options(&read);
 }
 
@@ -203,6 +208,11 @@ bool device_skips(const char *kernel)
     return strcmp(kernel, skipped_kernel) == 0;
 }
 
+bool device_negates(const char *precision)
+{
+    return strcmp(precision, negated_precision) == 0;
+}
+
 struct standin_counts *device_counts(int device)
 {
     return &devices[device].counts;
@@ -296,6 +306,9 @@ cudaError_t cudaSetDevice(int device)
     if (device < 0 || device >= options.device_count)
         return api_fail(cudaErrorInvalidDevice);
     current = device;
+    if (!devices[device].has_context && is_set_off(&closed_with, device))
+        return api_fail(cudaErrorMemoryAllocation);
+    devices[device].has_context = true;
     return devices[device].fault == cudaSuccess ? cudaSuccess : api_fail(devices[device].fault);
 }
 

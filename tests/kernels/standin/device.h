@@ -35,7 +35,8 @@ bool device_is_short(int device);       /* whether this allocation is the one th
 size_t device_address_bytes(void);
 bool device_is_deferred(void);
 bool device_skips(const char *kernel); /* its launches do nothing */
-cudaError_t device_fault(int device);  /* what broke it; cudaSuccess: it works */
+bool device_negates(const char *precision);
+cudaError_t device_fault(int device); /* what broke it; cudaSuccess: it works */
 struct standin_counts *device_counts(int device);
 /* Counts a launch; breaks the device when this is the one to fail. */
 void device_count_launch(int device);

@@ -17,8 +17,10 @@
  *   STANDIN_FAIL_LAUNCH  DEVICE:N, the Nth launch on that device breaks it for good
  *   STANDIN_FAIL_FILE    DEVICE:FILE, the first launch on that device once FILE is there breaks it for good
  *   STANDIN_FULL_FILE    DEVICE:FILE, while FILE is there other programs hold seven eighths of its memory
+ *   STANDIN_CLOSED_FILE  DEVICE:FILE, while FILE is there others leave no memory for a first use of it
  *   STANDIN_OUT_OF_MEMORY DEVICE:N, the first allocation on that device after N launches does not fit
  *   STANDIN_SKIP         a kernel's name: its launches do nothing, so that its op is wrong
+ *   STANDIN_NEGATE       tf32 or bf16: products in it have the wrong sign
  *   STANDIN_OLD          a device that is too old for us
  *   STANDIN_MUTE         a device that does not answer when asked what it is
  */
