@@ -33,6 +33,7 @@ struct call {
     bool busy;
     struct hookcall hook;
     struct delivery_record delivery;
+    char url[WEBHOOK_URL_SIZE]; /* where it went: its webhook may have another meanwhile */
 };
 
 struct courier {
@@ -96,27 +97,29 @@ static void settle(struct courier *courier, struct delivery_record *delivery)
                   delivery->event_id, delivery->last_error);
 }
 
-static bool switch_off(struct store *store, const char *webhook_id, struct error *err)
+static bool switch_off(struct store *store, const struct call *call, struct error *err)
 {
-    struct webhook_record webhook;
+    const char *id = call->delivery.webhook_id;
+    bool changed = false;
 
-    if (!webhooks_get(store, webhook_id, &webhook, err))
-        return err->code == ERR_NOT_FOUND; /* deleted meanwhile */
-    webhook.enabled = false;
-    log_write_for(LOG_LEVEL_WARN, "webhook", webhook_id, "answered 410: it is switched off");
-    return webhooks_update(store, &webhook, err);
+    if (!webhooks_switch_off(store, id, call->url, &changed, err))
+        return false;
+    if (changed)
+        log_write_for(LOG_LEVEL_WARN, "webhook", id, "answered 410: it is switched off");
+    return true;
 }
 
 /* Keeps how the call went. False: it could not be kept; it will be made again. */
-static bool keep(struct courier *courier, struct delivery_record *delivery, struct error *err)
+static bool keep(struct courier *courier, struct call *call, struct error *err)
 {
+    struct delivery_record *delivery = &call->delivery;
     struct store *store = NULL;
     bool ok;
 
     settle(courier, delivery);
     ok = stores_take(courier->options.stores, &store, err) &&
          deliveries_update(store, delivery, err) &&
-         (delivery->last_status != 410 || switch_off(store, delivery->webhook_id, err));
+         (delivery->last_status != 410 || switch_off(store, call, err));
     stores_give(courier->options.stores, store);
     return ok;
 }
@@ -149,7 +152,7 @@ static bool end_calls(struct courier *courier, struct error *err)
         assert(call);
         call->delivery.last_status = hookcall_judge(&call->hook, code, call->delivery.last_error,
                                                     sizeof(call->delivery.last_error));
-        kept = keep(courier, &call->delivery, err);
+        kept = keep(courier, call, err);
         close_call(courier, call);
         /* The webhook may have more; what could not be kept goes out again, and not at once. */
         courier->next_look_ns = kept ? 0 : clock_monotonic_ns() + TROUBLE_MS * NS_PER_MS;
@@ -176,6 +179,7 @@ static bool begin_call(struct courier *courier, struct store *store,
         return error_set(err, ERR_NO_MEMORY, "no memory for a call");
     }
     call->delivery = *delivery;
+    memcpy(call->url, webhook.url, sizeof(call->url));
     delivery->body = NULL;
     call->busy = true;
     return true;

@@ -210,19 +210,21 @@ bool webhooks_handle_get(struct request *request, struct error *err)
 
 bool webhooks_handle_update(struct request *request, struct error *err)
 {
-    struct webhook_record webhook;
+    struct webhook_record webhook, wanted = {0};
+    struct webhook_change change;
     struct json *body = NULL;
     bool ok;
 
     if (!get_webhook(request, &webhook, err) || !read_optional(request, &body, err))
         return false;
-    ok = read_webhook(request, body, &webhook, err);
+    ok = read_webhook(request, body, &wanted, err);
     json_free(body);
     if (!ok)
         return false;
-    webhook.enabled = true; /* who changes it wants it */
-    webhook.updated_unix_s = clock_unix_s();
-    if (!webhooks_update(request->store, &webhook, err))
+    change = (struct webhook_change){.name = wanted.name[0] ? wanted.name : NULL,
+                                     .url = wanted.url[0] ? wanted.url : NULL,
+                                     .types = wanted.types[0] ? wanted.types : NULL};
+    if (!webhooks_update(request->store, request->params[0], &change, &webhook, err))
         return false;
     courier_wake(request->services->courier);
     return response_set_json(&request->response, 200, webhook_json(&webhook, false), err);
@@ -246,6 +248,7 @@ bool webhooks_handle_rotate(struct request *request, struct error *err)
 {
     static const char field[] = "keep_old_secret_active_for_24_hours";
     static const char *const known[] = {field, NULL};
+    char secret[WEBHOOK_SECRET_SIZE];
     struct webhook_record webhook;
     struct json *body = NULL;
     bool keeps = false, ok;
@@ -256,12 +259,9 @@ bool webhooks_handle_rotate(struct request *request, struct error *err)
     json_free(body);
     if (!ok)
         return false;
-    webhook.updated_unix_s = clock_unix_s();
-    (void)snprintf(webhook.old_secret, sizeof(webhook.old_secret), "%s",
-                   keeps ? webhook.secret : "");
-    webhook.old_secret_until_unix_s = keeps ? webhook.updated_unix_s + KEEP_OLD_S : 0;
-    return hookcall_make_secret(webhook.secret, err) &&
-           webhooks_update(request->store, &webhook, err) &&
+    return hookcall_make_secret(secret, err) &&
+           webhooks_rotate(request->store, request->params[0], secret, keeps ? KEEP_OLD_S : 0,
+                           &webhook, err) &&
            response_set_json(&request->response, 200, webhook_json(&webhook, true), err);
 }
 

@@ -1,5 +1,6 @@
 #include "store/webhooks.h"
 
+#include "daemon/base/clock.h"
 #include "store/sql.h"
 
 #include <inttypes.h>
@@ -7,6 +8,10 @@
 #define COLUMNS                                                                                    \
     "id, owner, all_jobs, name, url, types, secret, old_secret, old_secret_until_unix_s, enabled," \
     " created_unix_s, updated_unix_s"
+
+/* A key may be revoked beside what is done with it: its webhooks stay off. */
+#define OWNER_IN_FORCE(owner)                                                                      \
+    "NOT EXISTS (SELECT 1 FROM keys WHERE keys.id = " owner " AND revoked_unix_s > 0)"
 
 const char *const webhook_types[] = {"fine_tuning.job.succeeded", "fine_tuning.job.failed",
                                      "fine_tuning.job.cancelled", NULL};
@@ -64,11 +69,11 @@ static bool insert(struct store *store, const struct webhook_record *webhook, st
 {
     sqlite3_stmt *statement = NULL;
 
-    if (!sql_start(
-            store,
-            "INSERT INTO webhooks (id, owner, all_jobs, name, url, types, secret, enabled,"
-            " created_unix_s, updated_unix_s) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 1, ?8, ?8)",
-            &statement, err))
+    if (!sql_start(store,
+                   "INSERT INTO webhooks (id, owner, all_jobs, name, url, types, secret, enabled,"
+                   " created_unix_s, updated_unix_s) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7,"
+                   " " OWNER_IN_FORCE("?2") ", ?8, ?8)",
+                   &statement, err))
         return false;
     sql_bind_text(store, statement, 1, webhook->id);
     sql_bind_text(store, statement, 2, webhook->owner);
@@ -129,27 +134,73 @@ bool webhooks_list(struct store *store, const char *owner, const struct store_pa
     return true;
 }
 
-bool webhooks_update(struct store *store, const struct webhook_record *webhook, struct error *err)
+/* A statement that changes one webhook and RETURNs it. */
+static bool change_row(struct store *store, sqlite3_stmt *statement, const char *id,
+                       struct webhook_record *ret_webhook, struct error *err)
+{
+    bool row = false, ok = sql_next(store, statement, &row, err);
+
+    if (ok)
+        ok = row ? read_row(statement, ret_webhook, err) : not_found(id, err);
+    while (ok && row) /* to its end, which commits */
+        ok = sql_next(store, statement, &row, err);
+    sql_end(statement);
+    return ok;
+}
+
+bool webhooks_update(struct store *store, const char *id, const struct webhook_change *change,
+                     struct webhook_record *ret_webhook, struct error *err)
 {
     sqlite3_stmt *statement = NULL;
 
     if (!sql_start(store,
-                   "UPDATE webhooks SET name = ?2, url = ?3, types = ?4, secret = ?5,"
-                   " old_secret = ?6, old_secret_until_unix_s = ?7, enabled = ?8,"
-                   " updated_unix_s = ?9 WHERE id = ?1",
+                   "UPDATE webhooks SET name = coalesce(?2, name), url = coalesce(?3, url),"
+                   " types = coalesce(?4, types), enabled = " OWNER_IN_FORCE(
+                       "owner") ","
+                                " updated_unix_s = ?5 WHERE id = ?1 RETURNING " COLUMNS,
                    &statement, err))
         return false;
-    sql_bind_text(store, statement, 1, webhook->id);
-    sql_bind_text(store, statement, 2, webhook->name);
-    sql_bind_text(store, statement, 3, webhook->url);
-    sql_bind_text(store, statement, 4, webhook->types);
-    sql_bind_text(store, statement, 5, webhook->secret);
-    sql_bind_text(store, statement, 6, webhook->old_secret);
-    sql_bind_int(store, statement, 7, webhook->old_secret_until_unix_s);
-    sql_bind_int(store, statement, 8, webhook->enabled);
-    sql_bind_int(store, statement, 9, webhook->updated_unix_s);
-    return sql_run(store, statement, err) &&
-           (sql_changed_rows(store) > 0 || not_found(webhook->id, err));
+    sql_bind_text(store, statement, 1, id);
+    sql_bind_text(store, statement, 2, change->name);
+    sql_bind_text(store, statement, 3, change->url);
+    sql_bind_text(store, statement, 4, change->types);
+    sql_bind_int(store, statement, 5, clock_unix_s());
+    return change_row(store, statement, id, ret_webhook, err);
+}
+
+bool webhooks_rotate(struct store *store, const char *id, const char *secret, int64_t keep_old_s,
+                     struct webhook_record *ret_webhook, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    if (!sql_start(store,
+                   "UPDATE webhooks SET old_secret = CASE WHEN ?3 > 0 THEN secret ELSE '' END,"
+                   " old_secret_until_unix_s = CASE WHEN ?3 > 0 THEN ?4 + ?3 ELSE 0 END,"
+                   " secret = ?2, updated_unix_s = ?4 WHERE id = ?1 RETURNING " COLUMNS,
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, id);
+    sql_bind_text(store, statement, 2, secret);
+    sql_bind_int(store, statement, 3, keep_old_s);
+    sql_bind_int(store, statement, 4, clock_unix_s());
+    return change_row(store, statement, id, ret_webhook, err);
+}
+
+bool webhooks_switch_off(struct store *store, const char *id, const char *url, bool *ret_changed,
+                         struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    if (!sql_start(store,
+                   "UPDATE webhooks SET enabled = 0 WHERE id = ?1 AND url = ?2 AND enabled != 0",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, id);
+    sql_bind_text(store, statement, 2, url);
+    if (!sql_run(store, statement, err))
+        return false;
+    *ret_changed = sql_changed_rows(store) > 0;
+    return true;
 }
 
 bool webhooks_delete(struct store *store, const char *id, struct error *err)

@@ -43,9 +43,23 @@ MUST_CHECK bool webhooks_get(struct store *store, const char *id,
 MUST_CHECK bool webhooks_list(struct store *store, const char *owner, const struct store_page *page,
                               struct webhook_record **ret_webhooks, size_t *ret_count,
                               bool *ret_has_more, struct error *err);
-/* Name, address, types, secrets and enabled become the record's. */
-MUST_CHECK bool webhooks_update(struct store *store, const struct webhook_record *webhook,
+/* What of a webhook is to be another; NULL: stays. */
+struct webhook_change {
+    const char *name, *url, *types;
+};
+/* Each of these writes its own columns alone, in one statement: of two at once neither undoes the other.
+ * The first two give the webhook as it is then. */
+/* Also switches it on, unless its owner's key was revoked. */
+MUST_CHECK bool webhooks_update(struct store *store, const char *id,
+                                const struct webhook_change *change,
+                                struct webhook_record *ret_webhook, struct error *err);
+/* The secret that was signs too for keep_old_s (0: no more). */
+MUST_CHECK bool webhooks_rotate(struct store *store, const char *id, const char *secret,
+                                int64_t keep_old_s, struct webhook_record *ret_webhook,
                                 struct error *err);
+/* While its address is that one; *ret_changed false: it is not, it was off, or it is gone. */
+MUST_CHECK bool webhooks_switch_off(struct store *store, const char *id, const char *url,
+                                    bool *ret_changed, struct error *err);
 /* With what was to be delivered. */
 MUST_CHECK bool webhooks_delete(struct store *store, const char *id, struct error *err);
 
