@@ -259,7 +259,7 @@ bool devicecheck_recall(const char *state_folder, const struct backend_device *d
     char path[LIMIT_PATH_BYTES];
     bool found = false;
 
-    if (path_of(state_folder, device, path) && mapping_open(&map, path, NULL) &&
+    if (path_of(state_folder, device, path) && mapping_open(&map, path, NULL) && map.size > 0 &&
         json_parse((const char *)map.data, map.size, &json, NULL))
         found = json_kind_of(json) == JSON_OBJECT && read_check(json, device, ret_check);
     json_free(json);

@@ -78,8 +78,8 @@ expect "running out of memory ends the job" ends "$a" failed cuda:0
 expect "with needed and free bytes" has 'out of memory: [0-9]+ bytes needed for scratch, [0-9]+ free' "$(error_of "$job")"
 expect "the next job runs on the same card" ends "$b" succeeded cuda:0
 expect "which is in service" has '"in_service":true' "$(device cuda:0)"
-left=$((before - $(free_of cuda:0)))
-expect "with its memory given back, but for what its worker computes in" [ $left -lt 1000000 ]
+given_back() { [ $((before - $(free_of cuda:0))) -lt 1000000 ]; }
+expect "with its memory given back, but for what its worker computes in" wait_for 10 given_back
 stop_daemon
 
 # ---- a stop, a kill and a broken card on the way of one job --------------------------------------------------
