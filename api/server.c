@@ -16,7 +16,6 @@
 #include "daemon/base/file.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/log.h"
-#include "daemon/sched/datasets.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -294,8 +293,7 @@ static bool prepare(struct server *server, const struct server_options *options,
     if (!services->stores || !services->metrics || !exchange->connections ||
         !services->state_folder)
         return error_set(err, ERR_NO_MEMORY, "no memory for the server");
-    if (!datasets_remove_temporaries(services->state_folder, err) ||
-        !open_access(server, options, err) || !pool_start(WORKING_THREADS, &exchange->pool, err) ||
+    if (!open_access(server, options, err) || !pool_start(WORKING_THREADS, &exchange->pool, err) ||
         !open_streams(server, options, err))
         return false;
     if (!courier_start(&(struct courier_options){.hosts = keep(server, options->webhook_hosts),

@@ -8,6 +8,7 @@
 #include "daemon/base/log.h"
 #include "daemon/base/notify.h"
 #include "daemon/config.h"
+#include "daemon/sched/datasets.h"
 #include "daemon/sched/devicecheck.h"
 #include "daemon/sched/devices.h"
 #include "daemon/sched/events.h"
@@ -89,7 +90,8 @@ static bool start(struct daemon_parts *parts, struct error *err)
     const struct config *config = &parts->config;
 
     if (!json_self_test(err) || !make_folders(config, err) || !take_lock(parts, err) ||
-        !store_open(parts->database_path, true, &parts->store, err))
+        !store_open(parts->database_path, true, &parts->store, err) ||
+        !datasets_recover(config->state_dir, parts->store, err))
         return false;
     parts->feed = events_feed_new();
     if (parts->feed == NULL)

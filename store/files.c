@@ -124,6 +124,24 @@ bool files_get(struct store *store, const char *id, struct file_record *ret_file
     return ok;
 }
 
+bool files_know(struct store *store, const char *id, bool *ret_known, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool row = false, ok;
+
+    if (!sql_start(store,
+                   "SELECT EXISTS (SELECT 1 FROM files WHERE id = ?1) OR EXISTS (SELECT 1 FROM"
+                   " reservations WHERE file_id = ?1 AND state != 'completed')",
+                   &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, id);
+    ok = sql_next(store, statement, &row, err);
+    if (ok)
+        *ret_known = row && sqlite3_column_int(statement, 0) != 0;
+    sql_end(statement);
+    return ok;
+}
+
 bool files_get_report(struct store *store, const char *id, char **ret_json, struct error *err)
 {
     sqlite3_stmt *statement = NULL;

@@ -37,6 +37,8 @@ MUST_CHECK bool files_stored_bytes(struct store *store, const char *owner, int64
                                    struct error *err);
 MUST_CHECK bool files_get(struct store *store, const char *id, struct file_record *ret_file,
                           struct error *err);
+/* Whether bytes under that id are a file's, or those of a reservation that is not completed. */
+MUST_CHECK bool files_know(struct store *store, const char *id, bool *ret_known, struct error *err);
 /* The upload's report as JSON, for the caller to free(). */
 MUST_CHECK bool files_get_report(struct store *store, const char *id, char **ret_json,
                                  struct error *err);

@@ -4,6 +4,7 @@
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/log.h"
 #include "daemon/base/utf8.h"
 #include "daemon/sched/jobfiles.h"
 #include "daemon/sched/report.h"
@@ -18,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FILE_ID_START "file-"
 #define FILE_ID_DIGITS 24
 #define SWEEP_COUNT ((size_t)64) /* reservations in one transaction */
 
@@ -114,7 +116,8 @@ bool upload_open(const char *state_folder, const char *filename, const char *pur
         return error_set(err, ERR_NO_MEMORY, "no memory for an upload");
     clean_label(filename, upload->file.filename, sizeof(upload->file.filename));
     (void)snprintf(upload->file.purpose, sizeof(upload->file.purpose), "%s", purpose);
-    if (!file_random_id(upload->file.id, sizeof(upload->file.id), "file-", FILE_ID_DIGITS, err) ||
+    if (!file_random_id(upload->file.id, sizeof(upload->file.id), FILE_ID_START, FILE_ID_DIGITS,
+                        err) ||
         !dataset_path(upload->path, sizeof(upload->path), state_folder, upload->file.id, err) ||
         !scanner_new(&upload->scanner, err) ||
         !file_writer_open(upload->path, &upload->writer, err)) {
@@ -267,11 +270,36 @@ out:
 
 /* ---- what is over ------------------------------------------------------------------------------- */
 
-bool datasets_remove_temporaries(const char *state_folder, struct error *err)
+/* Named as an upload's bytes are, and no row's: a daemon was killed between the two. */
+static bool is_stranded(struct store *store, const char *name, bool *ret_stranded,
+                        struct error *err)
+{
+    bool known = true;
+
+    *ret_stranded = false;
+    if (strncmp(name, FILE_ID_START, strlen(FILE_ID_START)) != 0 || !is_plain(name) ||
+        strchr(name, '.'))
+        return true;
+    if (!files_know(store, name, &known, err))
+        return false;
+    *ret_stranded = !known;
+    return true;
+}
+
+static bool is_temporary(const char *name)
 {
     static const char end[] = ".tmp"; /* as file.h names what is not whole yet */
+    size_t size = strlen(name);
+
+    return size > strlen(end) && strcmp(name + size - strlen(end), end) == 0;
+}
+
+bool datasets_recover(const char *state_folder, struct store *store, struct error *err)
+{
     char folder[LIMIT_PATH_BYTES], path[LIMIT_PATH_BYTES];
     const struct dirent *entry;
+    size_t stranded_count = 0;
+    bool ok = true;
     DIR *uploads;
 
     if (!file_join(folder, sizeof(folder), state_folder, "uploads", err))
@@ -279,15 +307,21 @@ bool datasets_remove_temporaries(const char *state_folder, struct error *err)
     uploads = opendir(folder);
     if (!uploads)
         return error_set(err, ERR_IO, "open '%s': %s", folder, strerrordesc_np(errno));
-    while ((entry = readdir(uploads)) != NULL) {
-        size_t size = strlen(entry->d_name);
+    while (ok && (entry = readdir(uploads)) != NULL) {
+        bool stranded = false;
 
-        if (size > strlen(end) && strcmp(entry->d_name + size - strlen(end), end) == 0 &&
-            file_join(path, sizeof(path), folder, entry->d_name, NULL))
+        ok = is_stranded(store, entry->d_name, &stranded, err);
+        if ((stranded || is_temporary(entry->d_name)) &&
+            file_join(path, sizeof(path), folder, entry->d_name, NULL)) {
             jobfiles_remove(path);
+            stranded_count += stranded;
+        }
     }
     (void)closedir(uploads); /* only read */
-    return true;
+    if (stranded_count > 0)
+        log_write(LOG_LEVEL_INFO, "files in uploads that were nobody's, removed: %zu",
+                  stranded_count);
+    return ok;
 }
 
 static void remove_bytes(const char *state_folder, const char *file_id)

@@ -50,8 +50,9 @@ MUST_CHECK bool upload_finish_reserved(struct upload *upload, struct store *stor
                                        struct json **ret_lines, struct error *err);
 void upload_abort(struct upload *upload); /* leaves nothing; NULL is fine */
 
-/* Before the first upload: removes what a killed daemon had not finished to write. */
-MUST_CHECK bool datasets_remove_temporaries(const char *state_folder, struct error *err);
+/* Before the first upload and the first job: removes what a killed daemon had not finished to write, and
+ * whole files that neither a file nor a reservation names. */
+MUST_CHECK bool datasets_recover(const char *state_folder, struct store *store, struct error *err);
 /* Removes files and reservations that are over, rows and bytes. */
 MUST_CHECK bool datasets_sweep(const char *state_folder, struct store *store, struct error *err);
 

@@ -56,6 +56,12 @@ link="$url/${link#http://*/}"
 call "$link"
 expect "a link outlives a restart" is "$status" 200
 expect "no log tells it" has_not 'signature' "$(cat "$work/needled.log")"
+stop_daemon
+cp "$work/good.jsonl" "$work/state/uploads/file-stranded" # as of one that was killed before its row
+start_daemon "$out" || exit 1
+expect "bytes without a file go at the start" has_not 'file-stranded' "$(ls "$work/state/uploads")"
+expect "which is told" has "nobody's, removed: 1" "$(cat "$work/needled.log")"
+expect "those of a file stay" cmp -s "$work/good.jsonl" "$work/state/uploads/$good"
 
 # ---- needlectl ---------------------------------------------------------------------------------------
 

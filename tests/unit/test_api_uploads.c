@@ -366,16 +366,42 @@ static void of_two_puts_at_once_one_is_kept(void **state)
 static void what_a_killed_daemon_had_begun_goes_at_the_start(void **state)
 {
     (void)state;
+    static const struct {
+        const char *name;
+        bool stays;
+    } cases[] = {
+        {"file-a.1234567890.tmp", false}, /* not whole */
+        {"file-stranded", false},         /* whole, before its row or after it */
+        {"file-notes.txt", true},         /* somebody else's */
+        {"tmp", true},
+    };
     struct error err = {0};
-    char path[700];
+    struct web_answer answer;
+    char ids[3][600], path[700];
 
-    snprintf(path, sizeof(path), "%s/uploads/file-a.1234567890.tmp", d.folder);
-    scratch_write(path, "x", 1);
-    snprintf(path, sizeof(path), "%s/uploads/file-tmp", d.folder);
-    scratch_write(path, "x", 1);
-    api_daemon_must(datasets_remove_temporaries(d.folder, &err), &err);
-    assert_int_equal(api_daemon_count_uploads(&d), 1);
-    assert_int_equal(access(path, F_OK), 0);
+    for (size_t i = 0; i < COUNT_OF(ids); i++) { /* a file, a deleted one, and one not completed */
+        reserve("{\"name\":\"a.jsonl\",\"bytes\":" SIZE "}", ids[i], path);
+        put(path, LINE, &answer);
+        expect(&answer, 200, "");
+        if (i < 2) {
+            complete(ids[i], &answer);
+            expect(&answer, 201, "");
+        }
+    }
+    change("DELETE FROM files WHERE seq = 2"); /* its bytes stay */
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        snprintf(path, sizeof(path), "%s/uploads/%s", d.folder, cases[i].name);
+        scratch_write(path, "x", 1);
+    }
+    api_daemon_must(datasets_recover(d.folder, d.store, &err), &err);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        snprintf(path, sizeof(path), "%s/uploads/%s", d.folder, cases[i].name);
+        if ((access(path, F_OK) == 0) != cases[i].stays)
+            fail_msg("%s", cases[i].name);
+    }
+    assert_int_equal(api_daemon_count_uploads(&d), 4);
+    complete(ids[2], &answer);
+    expect(&answer, 201, "");
 }
 
 static void the_server_puts_away_by_itself(void **state)
