@@ -95,6 +95,12 @@ static bool peer_is_owner(const struct request *request)
            (peer.uid == geteuid() || peer.uid == 0);
 }
 
+static bool asks_for_key(const struct request *request)
+{
+    return !request->route ||
+           (request->route->access != ROUTE_OPEN && request->route->access != ROUTE_LINK);
+}
+
 /* Everything that the header decides. False: request->response is the refusal. */
 static bool admit(const struct listener *listener, struct request *request)
 {
@@ -108,8 +114,7 @@ static bool admit(const struct listener *listener, struct request *request)
     if (!guard_check_host(&exchange->guard, request, listener->is_socket))
         return false;
     matched = router_match(request);
-    if (!matched ||
-        (request->route->access != ROUTE_OPEN && request->route->access != ROUTE_LINK)) {
+    if (asks_for_key(request)) {
         request->peer_is_owner = listener->is_socket && peer_is_owner(request);
         if (!guard_check_key(&exchange->guard, request, listener->is_socket))
             return false;
@@ -213,12 +218,19 @@ static enum MHD_Result take_body(const struct listener *listener, struct request
     return refuse_midway(listener, request);
 }
 
-/* On a pool thread; the connection sleeps until the last line. */
-static void work(struct pool_task *task)
+/* The body may have taken its time, and the queue: a key that was revoked meanwhile does nothing more.
+ * False: request->response is the refusal. */
+static bool is_still_admitted(struct request *request)
 {
-    struct request *request = (struct request *)task; /* its first member */
+    const struct listener *listener = request->listener;
+
+    return !asks_for_key(request) ||
+           guard_check_key(&listener->exchange->guard, request, listener->is_socket);
+}
+
+static void handle(struct request *request)
+{
     struct stores *stores = request->services->stores;
-    struct MHD_Connection *connection = request->connection;
     struct error err = {0};
 
     if (!stores_take(stores, &request->store, &err) || !guard_check_owner(request, &err) ||
@@ -229,6 +241,16 @@ static void work(struct pool_task *task)
     }
     stores_give(stores, request->store);
     request->store = NULL;
+}
+
+/* On a pool thread; the connection sleeps until the last line. */
+static void work(struct pool_task *task)
+{
+    struct request *request = (struct request *)task; /* its first member */
+    struct MHD_Connection *connection = request->connection;
+
+    if (is_still_admitted(request))
+        handle(request);
     close_intake(request); /* before the answer: a refused upload is gone when it says so */
     atomic_store_explicit(&request->answered, true, memory_order_release);
     MHD_resume_connection(connection); /* the request is the library's again */
@@ -266,6 +288,7 @@ enum MHD_Result exchange_handle(void *context, struct MHD_Connection *connection
             return MHD_NO; /* without memory there is nothing to say it with */
         *state = request;
         info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        request->listener = listener;
         request->entry = info ? info->socket_context : NULL;
         connections_set_busy(listener->exchange->connections, request->entry);
         (void)atomic_fetch_add(&listener->exchange->open_count, 1);

@@ -32,6 +32,7 @@ struct form;
 struct json;
 struct keyring;
 struct links;
+struct listener;
 struct metrics;
 struct route;
 struct scheduler;
@@ -67,6 +68,7 @@ struct request {
     struct pool_task task; /* first: the pool's view */
     const struct services *services;
     struct MHD_Connection *connection;
+    const struct listener *listener; /* where it came in */
     struct connection_entry *entry;
     struct arena arena;
     char id[32]; /* x-request-id */

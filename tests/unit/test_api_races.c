@@ -193,12 +193,79 @@ static void a_webhook_that_moved_is_not_switched_off_for_its_old_address(void **
     assert_false(read_hook(&hook).enabled);
 }
 
+/* The header came before, the body after. */
+static void a_revoked_key_does_nothing_with_a_body_that_comes_after(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *body;
+    } cases[] = {
+        {"/v1/files", "{\"name\":\"a.jsonl\",\"bytes\":50}"},
+        {"/v1/webhook_endpoints", "{\"name\":\"a\",\"url\":\"http://127.0.0.1:1/hook\","
+                                  "\"event_types\":[\"fine_tuning.job.failed\"]}"},
+        {"/v1/fine_tuning/jobs", "{\"model\":\"needle\",\"training_file\":\"file-none\"}"},
+    };
+    struct made keys[COUNT_OF(cases)];
+    int descriptors[COUNT_OF(cases)];
+    struct webhook_record *webhooks = NULL;
+    const struct store_page page = {.after = "", .limit = 10};
+    bool has_more = false;
+    size_t count = 0;
+    struct error err = {0};
+    char answer[2048];
+
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        keys[i] = make_key();
+        descriptors[i] = begin("POST", cases[i].path, keys[i].secret, strlen(cases[i].body));
+        web_send(descriptors[i], cases[i].body, 4);
+        usleep(100000); /* the header is read */
+        revoke_key(&keys[i]);
+        web_send_text(descriptors[i], cases[i].body + 4);
+        expect(descriptors[i], 401, answer, sizeof(answer));
+        assert_non_null(strstr(answer, "\"code\":\"invalid_api_key\""));
+    }
+    api_daemon_must(webhooks_list(d.store, NULL, &page, &webhooks, &count, &has_more, &err), &err);
+    assert_int_equal(count, 0);
+    free(webhooks);
+}
+
+static int begin_without_key(const char *path, size_t size)
+{
+    int descriptor = web_open(d.port);
+    char text[512];
+
+    snprintf(text, sizeof(text),
+             "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+             "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
+             path, size);
+    web_send_text(descriptor, text);
+    return descriptor;
+}
+
+static void the_first_key_closes_the_door_on_who_is_in_it(void **state)
+{
+    (void)state;
+    static const char body[] = "{\"name\":\"a.jsonl\",\"bytes\":50}";
+    int before = begin_without_key("/v1/files", strlen(body)), descriptor;
+
+    web_send_text(before, body);
+    expect(before, 201, NULL, 0);
+    descriptor = begin_without_key("/v1/files", strlen(body));
+    web_send(descriptor, body, 4);
+    usleep(100000);
+    (void)make_key();
+    web_send_text(descriptor, body + 4);
+    expect(descriptor, 401, NULL, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define OPEN(name) cmocka_unit_test_setup_teardown(name, open_it, close_it)
         OPEN(a_webhooks_change_and_its_new_secret_both_stay),
         OPEN(a_revoked_keys_webhook_stays_off),
+        OPEN(a_revoked_key_does_nothing_with_a_body_that_comes_after),
+        OPEN(the_first_key_closes_the_door_on_who_is_in_it),
         OPEN(a_webhook_that_moved_is_not_switched_off_for_its_old_address),
     };
 
