@@ -107,6 +107,11 @@ static bool admit(const struct listener *listener, struct request *request)
     const struct exchange *exchange = listener->exchange;
     bool matched;
 
+    if (request->framing_fault) {
+        response_refuse(&request->response, 400, "invalid_request", NULL, "%s",
+                        request->framing_fault);
+        return false;
+    }
     if (atomic_load_explicit(&exchange->stopping, memory_order_relaxed)) {
         response_refuse(&request->response, 503, "unavailable", NULL, "the server is stopping");
         return false;
@@ -141,7 +146,9 @@ static enum MHD_Result queue_answer(struct request *request)
     enum MHD_Result result;
 
     if (!built)
-        return MHD_NO; /* without memory there is nothing to say it with */
+        return MHD_NO;          /* without memory there is nothing to say it with */
+    if (request->framing_fault) /* what follows may be a body or a request: neither is read */
+        (void)MHD_add_response_header(built, "Connection", "close"); /* fails without memory */
     if (stream) {
         stream_start(stream, request->connection);
         if (!keyring_holds(request->services->keyring, request->owner))
@@ -157,8 +164,9 @@ static enum MHD_Result begin(const struct listener *listener, struct request *re
     if (admit(listener, request))
         return MHD_YES;
     request->discards = true;
-    if (!request_has_body(request) || (!request->expects_continue && !request->is_chunked &&
-                                       request->announced_bytes <= LIMIT_BODY_BYTES))
+    if (!request->framing_fault &&
+        (!request_has_body(request) || (!request->expects_continue && !request->is_chunked &&
+                                        request->announced_bytes <= LIMIT_BODY_BYTES)))
         return MHD_YES; /* a small body is read first, so that the connection lives on */
     connections_set_unread(listener->exchange->connections, request->entry);
     return queue_answer(request);

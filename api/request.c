@@ -68,7 +68,8 @@ static const char *header(struct MHD_Connection *connection, const char *name)
 static const char *const single[] = {"Host", "Origin", "Authorization", "Content-Type"};
 
 struct header_counts {
-    size_t count[COUNT_OF(single)];
+    size_t count[COUNT_OF(single)], length_count, coding_count;
+    bool misnamed; /* white space before a colon: the library reads another name than others do */
 };
 
 static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *name,
@@ -80,18 +81,34 @@ static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, cons
     (void)value;
     for (size_t i = 0; i < COUNT_OF(single); i++)
         counts->count[i] += strcasecmp(name, single[i]) == 0;
+    counts->length_count += strcasecmp(name, "Content-Length") == 0;
+    counts->coding_count += strcasecmp(name, "Transfer-Encoding") == 0;
+    counts->misnamed = counts->misnamed || name[strcspn(name, " \t")] != '\0';
     return MHD_YES;
 }
 
-static const char *find_repeated(struct MHD_Connection *connection)
+static const char *find_repeated(const struct header_counts *counts)
 {
-    struct header_counts counts = {0};
-
-    (void)MHD_get_connection_values(connection, MHD_HEADER_KIND, count_header, &counts);
     for (size_t i = 0; i < COUNT_OF(single); i++) {
-        if (counts.count[i] > 1)
+        if (counts->count[i] > 1)
             return single[i];
     }
+    return NULL;
+}
+
+/* Why somebody before us may have seen the body end elsewhere; NULL: nobody can. */
+static const char *find_framing_fault(const struct header_counts *counts, const char *coding)
+{
+    if (counts->misnamed)
+        return "a header has white space before its colon, 'Name: value' is right";
+    if (counts->length_count > 1)
+        return "the header Content-Length stands there twice, once is right";
+    if (counts->coding_count > 1)
+        return "the header Transfer-Encoding stands there twice, once is right";
+    if (coding && strcasecmp(coding, "chunked") != 0)
+        return "the Transfer-Encoding is none that this server reads, 'chunked' is";
+    if (coding && counts->length_count > 0)
+        return "Transfer-Encoding and Content-Length stand there both, one of them is right";
     return NULL;
 }
 
@@ -102,9 +119,12 @@ static void read_headers(struct request *request)
     const char *coding = header(connection, "Transfer-Encoding");
     const char *expect = header(connection, "Expect");
     const char *retries = header(connection, "x-stainless-retry-count");
+    struct header_counts counts = {0};
     int64_t announced = 0, count = 0;
 
-    request->repeated = find_repeated(connection);
+    (void)MHD_get_connection_values(connection, MHD_HEADER_KIND, count_header, &counts);
+    request->repeated = find_repeated(&counts);
+    request->framing_fault = find_framing_fault(&counts, coding);
     request->host = header(connection, "Host");
     request->origin = header(connection, "Origin");
     request->authorization = header(connection, "Authorization");
@@ -115,7 +135,7 @@ static void read_headers(struct request *request)
     request->last_event_id = header(connection, "Last-Event-ID");
     request->idempotency_key = header(connection, "Idempotency-Key");
     request->asked_before = retries && text_read_number(retries, INT64_MAX, &count) && count > 0;
-    request->is_chunked = coding && strcasecmp(coding, "identity") != 0;
+    request->is_chunked = coding != NULL;
     request->expects_continue = expect && strcasecmp(expect, "100-continue") == 0;
     if (length && !request->is_chunked) {
         if (!text_read_number(length, INT64_MAX, &announced))

@@ -76,8 +76,9 @@ struct request {
 
     const char *method; /* HEAD is routed as GET */
     bool head;
-    const char *repeated; /* a header that may stand there once and does twice, or NULL */
-    const char *url;      /* as sent, for the log */
+    const char *repeated;      /* a header that may stand there once and does twice, or NULL */
+    const char *framing_fault; /* why its end is unclear, or NULL: the connection ends with it */
+    const char *url;           /* as sent, for the log */
     const char *segments[REQUEST_SEGMENT_MAX];
     size_t segment_count;
     bool malformed;

@@ -128,6 +128,42 @@ static void a_header_that_decides_stands_there_once(void **state)
     }
 }
 
+/* Where the body ends has one answer, or none: what follows is never taken for a request. */
+static void a_body_whose_end_is_unclear_ends_the_connection(void **state)
+{
+    (void)state;
+    static const char *const headers[] = {
+        "Content-Length: 2\r\nContent-Length: 30\r\n",
+        "Content-Length: 2\r\ncontent-length: 2\r\n",
+        "Content-Length : 2\r\n",
+        "Content-Length\t: 2\r\n",
+        "Transfer-Encoding: xchunked\r\n",
+        "Transfer-Encoding: identity\r\n",
+        "Transfer-Encoding: gzip, chunked\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 2\r\n",
+        "Transfer-Encoding : chunked\r\nContent-Length: 2\r\n",
+    };
+    static const char *const methods[] = {"POST", "GET"};
+
+    for (size_t i = 0; i < COUNT_OF(methods) * COUNT_OF(headers); i++) {
+        int descriptor = web_open(d.port);
+        struct web_answer answer;
+        char text[512];
+
+        snprintf(text, sizeof(text), "%s /v1/fine_tuning/jobs HTTP/1.1\r\n" HOST JSON "%s\r\n{}",
+                 methods[i % 2], headers[i / 2]);
+        web_send_text(descriptor, text);
+        web_receive(descriptor, false, &answer);
+        if (answer.status != 400 || !strstr(answer.body, "\"code\":\"invalid_request\""))
+            fail_msg("%s %s: %d %s", methods[i % 2], headers[i / 2], answer.status, answer.body);
+        web_release(&answer);
+        if (!web_is_closed(descriptor, 3000))
+            fail_msg("%s %s: the connection goes on", methods[i % 2], headers[i / 2]);
+        close(descriptor);
+    }
+}
+
 static void every_answer_has_its_id_and_its_type_fixed(void **state)
 {
     (void)state;
@@ -536,6 +572,7 @@ int main(void)
         PLAIN(a_host_that_is_not_ours_is_refused),
         PLAIN(a_foreign_origin_is_refused_and_a_known_one_is_not),
         PLAIN(a_header_that_decides_stands_there_once),
+        PLAIN(a_body_whose_end_is_unclear_ends_the_connection),
         PLAIN(every_answer_has_its_id_and_its_type_fixed),
         PLAIN(unknown_paths_are_404_and_wrong_methods_405),
         PLAIN(a_bad_limit_is_refused_by_name_and_unknown_fields_are_not_looked_at),
