@@ -4,6 +4,7 @@
 #include "store/checkpoints.h"
 #include "store/deliveries.h"
 #include "store/events_insert.h"
+#include "store/job_needs.h"
 #include "store/jobs_insert.h"
 #include "store/files.h"
 #include "store/models.h"
@@ -202,28 +203,12 @@ static void bind_record(struct store *store, sqlite3_stmt *statement, const stru
     sql_bind_text(store, statement, 38, job->sweep_id);
 }
 
-/* A model is not deleted while a job goes on from it, and a job not made after it is deleted. */
-static bool check_parent(struct store *store, const struct job_record *job, struct error *err)
-{
-    struct model_record parent;
-    struct error own = {0};
-
-    if (!job->parent_model[0] || models_get(store, job->parent_model, &parent, &own))
-        return true;
-    if (own.code == ERR_NOT_FOUND)
-        return error_set_param(err, ERR_NOT_FOUND, "model", "there is no model '%.200s' any more",
-                               job->parent_model);
-    if (err)
-        *err = own;
-    return false;
-}
-
 bool jobs_insert_row(struct store *store, const struct job_record *job,
                      const struct event_draft *event, struct error *err)
 {
     sqlite3_stmt *statement = NULL;
 
-    if (!check_parent(store, job, err) ||
+    if (!job_needs_check(store, job, err) ||
         !sql_start(store,
                    "INSERT INTO jobs (" COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,"
                    " ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25,"

@@ -19,6 +19,7 @@
 #include "daemon/sched/devices.h"
 #include "daemon/sched/events.h"
 #include "daemon/sched/scheduler.h"
+#include "store/files.h"
 #include "store/jobs.h"
 #include "store/store.h"
 
@@ -130,12 +131,15 @@ static inline void api_daemon_add_job(struct api_daemon *daemon, const char *id)
 {
     struct job_record job = {.created_unix_s = 1700000000, .last_train_loss = (double)NAN};
     struct event_draft event = {EVENT_INFO, "state", "job created", NULL, 0};
+    struct file_record file = {.id = "file-of-none", .purpose = "fine-tune-results"};
     struct error err = {0};
 
     assert_true(daemon->own_jobs);
+    if (!files_get(daemon->store, file.id, &file, &err))
+        api_daemon_must(files_insert(daemon->store, &file, NULL, &err), &err);
     snprintf(job.id, sizeof(job.id), "%s", id);
     snprintf(job.base_model, sizeof(job.base_model), "needle");
-    snprintf(job.training_file, sizeof(job.training_file), "file-none");
+    snprintf(job.training_file, sizeof(job.training_file), "%s", file.id);
     snprintf(job.device_wanted, sizeof(job.device_wanted), "auto");
     snprintf(job.numerics, sizeof(job.numerics), "w4a8");
     job.hyperparameters_json = strdup("{\"n_epochs\":3}");

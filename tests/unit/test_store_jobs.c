@@ -49,18 +49,24 @@ static struct error fault; /* of the last CHECK */
             fail_msg("%s: %s", #call, fault.message);                                              \
     } while (0)
 
-static void insert_job(struct store *store, const char *id, int64_t created_unix_s)
+static struct job_record job_draft(const char *id, int64_t created_unix_s)
 {
     struct job_record job = {.base_model = "needle-3",
-                             .training_file = "file-1",
                              .seed = 7,
                              .device_wanted = "auto",
                              .numerics = "w4a8",
                              .hyperparameters_json = (char[]){"{\"n_epochs\":3}"},
                              .created_unix_s = created_unix_s};
-    struct event_draft event = {.type = "message", .message = "created"};
 
     (void)snprintf(job.id, sizeof(job.id), "%s", id);
+    return job;
+}
+
+static void insert_job(struct store *store, const char *id, int64_t created_unix_s)
+{
+    const struct job_record job = job_draft(id, created_unix_s);
+    const struct event_draft event = {.type = "message", .message = "created"};
+
     CHECK(jobs_insert(store, &job, &event, &fault));
 }
 
@@ -452,8 +458,18 @@ static void a_file_is_kept_while_an_unfinished_job_needs_it(void **state)
     struct file_record file = {.id = "file-1", .purpose = "fine-tune"};
     struct error err = {0};
 
+    struct job_record job = job_draft("ftjob-1", 1);
+
+    (void)snprintf(job.training_file, sizeof(job.training_file), "file-1");
+    assert_false(
+        jobs_insert(fixture->store, &job, NULL, &err)); /* deleted while the job was made */
+    assert_string_equal(err.param, "training_file");
     CHECK(files_insert(fixture->store, &file, NULL, &fault));
-    insert_job(fixture->store, "ftjob-1", 1);
+    job.inputs_json = (char[]){"{\"training_files\":[\"file-1\",\"file-2\"]}"};
+    assert_false(jobs_insert(fixture->store, &job, NULL, &err));
+    assert_non_null(strstr(err.message, "file-2"));
+    job.inputs_json = NULL;
+    CHECK(jobs_insert(fixture->store, &job, NULL, &fault));
     assert_false(files_delete(fixture->store, "file-1", &err));
     assert_int_equal(err.code, ERR_CONFLICT);
     assert_non_null(strstr(err.message, "ftjob-1"));

@@ -51,7 +51,6 @@ static struct error fault; /* of the last CHECK */
 static struct job_record draft(const char *id)
 {
     struct job_record job = {.base_model = "needle-3",
-                             .training_file = "file-1",
                              .device_wanted = "auto",
                              .numerics = "w4a8",
                              .created_unix_s = 1000};
