@@ -51,11 +51,12 @@ static struct error fault; /* of the last CHECK */
 
 static struct job_record job_draft(const char *id, int64_t created_unix_s)
 {
+    static char hyper[] = "{\"n_epochs\":3}";
     struct job_record job = {.base_model = "needle-3",
                              .seed = 7,
                              .device_wanted = "auto",
                              .numerics = "w4a8",
-                             .hyperparameters_json = (char[]){"{\"n_epochs\":3}"},
+                             .hyperparameters_json = hyper,
                              .created_unix_s = created_unix_s};
 
     (void)snprintf(job.id, sizeof(job.id), "%s", id);
