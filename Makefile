@@ -7,7 +7,8 @@ PARALLEL  = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 V        ?=
 Q        := $(if $(V),,@)
 DEB_DEPS := build-essential pkg-config libmicrohttpd-dev libcjson-dev libopenblas-dev libsqlite3-dev \
-            libsentencepiece-dev libcurl4-openssl-dev nettle-dev libcmocka-dev libyaml-dev curl
+            libsentencepiece-dev libcurl4-openssl-dev nettle-dev libcmocka-dev libyaml-dev curl \
+            libjs-dygraphs
 PKGS     := libmicrohttpd libcjson openblas sqlite3 sentencepiece libcurl nettle yaml-0.1
 
 # ---- flags ---------------------------------------------------------------------------------------
@@ -54,7 +55,12 @@ SRC_bench   := $(filter-out tests/bench/bench_%,$(wildcard tests/bench/*.c tests
 SRC_lines   := $(wildcard tests/support/lines/*.c)
 
 OBJ_kernels := $(LEVELS:%=$(OUT)/cpu_%.o)
-OBJ_api     := $(OUT)/api/openapi_json.o
+OBJ_api     := $(OUT)/api/openapi_json.o $(OUT)/api/dashboard_files.o
+
+# The dashboard's own files and Debian's dygraphs, as they are called below /dashboard/.
+DYGRAPHS    := /usr/share/javascript/dygraphs
+DASHBOARD   := $(patsubst client/dashboard/%,%,$(wildcard $(addprefix client/dashboard/,*.html *.css *.js *.svg */*.js))) \
+               dygraphs.js dygraphs.css
 
 object = $(patsubst %,$(OUT)/%.o,$(basename $(1)))
 archive = $(foreach room,$(1),$(OUT)/lib$(room).a)
@@ -79,6 +85,7 @@ BENCHES      := $(patsubst tests/bench/%.c,$(OUT)/tests/%,$(wildcard tests/bench
 
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
 UNIT_TESTS := $(patsubst tests/unit/%.c,$(OUT)/tests/%,$(UNIT_SRC))
+SHIMS      := $(patsubst tests/support/%.c,$(OUT)/%.so,$(wildcard tests/support/shims/*.c))
 
 # ---- targets -------------------------------------------------------------------------------------
 
@@ -120,7 +127,7 @@ test-http: all ## stock clients from PyPI against the daemon, in a virtual envir
 	@tests/http/run.sh $(OUT)
 
 .PHONY: tests-built test-reference test-http bench bench-http bench-reference bench-base bench-built
-tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines $(BENCHES)
+tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines $(BENCHES) $(SHIMS)
 
 bench: all bench-built ## time steps, memory and start-up at the real geometry (QUICK=1: 2 minutes)
 	@$(OUT)/tests/bench_table $(OUT)/needled $(BENCH) $(if $(QUICK),quick)
@@ -174,7 +181,7 @@ clean: ## remove every output
 
 # Before the first object: the packages to install in place of a compiler's or linker's errors.
 $(OUT)/deps:
-	@{ command -v $(firstword $(CC)) && command -v $(firstword $(CXX)) && pkg-config --exists $(PKGS); } >/dev/null 2>&1 || \
+	@{ command -v $(firstword $(CC)) && command -v $(firstword $(CXX)) && pkg-config --exists $(PKGS) && test -e $(DYGRAPHS)/dygraph.min.js; } >/dev/null 2>&1 || \
 	    tests/support/deps.sh --say $(DEB_DEPS)
 	@mkdir -p $(@D) && touch $@
 
@@ -198,7 +205,27 @@ $(OUT)/api/openapi_json.c: api/openapi.yaml daemon/VERSION $(OUT)/embed
 	@mkdir -p $(@D)
 	$(Q)$(OUT)/embed $(VERSION) <$< >$@.part && mv $@.part $@
 
-$(OBJ_api): $(OUT)/api/openapi_json.c
+# The dashboard's files, each beside itself made smaller, as bytes in the program.
+$(OUT)/embed_dashboard: $(OUT)/api/dashboard/embed.o
+	$(Q)$(CC) $(LDFLAGS) $^ $(shell pkg-config --libs nettle 2>/dev/null) -o $@
+
+$(OUT)/dashboard/dygraphs.%: $(DYGRAPHS)/dygraph.min.% | $(OUT)/deps
+	@mkdir -p $(@D)
+	$(Q)sed 's|[/]./*# sourceMappingURL=.*||' $< >$@
+
+$(OUT)/dashboard/%: client/dashboard/%
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
+
+$(OUT)/dashboard/%.gz: $(OUT)/dashboard/%
+	$(Q)gzip -9nc $< >$@.part && mv $@.part $@
+
+.SECONDARY: $(foreach file,$(DASHBOARD),$(OUT)/dashboard/$(file) $(OUT)/dashboard/$(file).gz)
+$(OUT)/api/dashboard_files.c: $(foreach file,$(DASHBOARD),$(OUT)/dashboard/$(file) $(OUT)/dashboard/$(file).gz) $(OUT)/embed_dashboard
+	@mkdir -p $(@D)
+	$(Q)$(OUT)/embed_dashboard $(OUT)/dashboard $(DASHBOARD) >$@.part && mv $@.part $@
+
+$(OBJ_api): $(OUT)/%.o: $(OUT)/%.c
 	@$(if $(V),,echo "  CC    $<")
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
 
@@ -258,6 +285,12 @@ $(OUT)/tests/bench_%: $(OUT)/tests/bench/bench_%.o $(call archive,$(NEEDS_bench)
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  LINK  $@")
 	$(Q)$(CC) $(LDFLAGS) $^ $(LIBS_ALL) -o $@
+
+# What tests put before the C library with LD_PRELOAD.
+$(OUT)/shims/%.so: tests/support/shims/%.c | $(OUT)/deps
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  LINK  $@")
+	$(Q)$(CC) -std=c17 -D_GNU_SOURCE -g -O2 $(WARNINGS) -fPIC -shared $< -ldl -o $@
 
 $(OUT)/tests/make_lines: $(call object,$(SRC_lines))
 	@mkdir -p $(@D)

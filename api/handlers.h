@@ -18,6 +18,9 @@ MUST_CHECK bool health_handle_get(struct request *request, struct error *err);
 MUST_CHECK bool description_handle_get(struct request *request, struct error *err);
 MUST_CHECK bool devices_handle_list(struct request *request, struct error *err);
 
+MUST_CHECK bool dashboard_handle_get(struct request *request, struct error *err);
+MUST_CHECK bool dashboard_handle_file(struct request *request, struct error *err);
+
 MUST_CHECK bool metrics_handle_get(struct request *request, struct error *err);
 
 MUST_CHECK bool keys_handle_create(struct request *request, struct error *err);

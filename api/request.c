@@ -130,6 +130,8 @@ static void read_headers(struct request *request)
     request->authorization = header(connection, "Authorization");
     request->content_type = header(connection, "Content-Type");
     request->accept = header(connection, "Accept");
+    request->accept_encoding = header(connection, "Accept-Encoding");
+    request->if_none_match = header(connection, "If-None-Match");
     request->range = header(connection, "Range");
     request->if_range = header(connection, "If-Range");
     request->last_event_id = header(connection, "Last-Event-ID");
@@ -204,7 +206,8 @@ bool request_read_json(const struct request *request, struct json **ret_json, st
     if (request->body.size == 0)
         return error_set(err, ERR_INVALID, "the body is empty, a JSON object is needed");
     if (!json_parse(request->body.data, request->body.size, ret_json, err)) {
-        error_wrap(err, "the body is not JSON");
+        if (!err->param[0])
+            error_wrap(err, "the body is not JSON");
         return false;
     }
     if (json_kind_of(*ret_json) == JSON_OBJECT)

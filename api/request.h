@@ -84,6 +84,7 @@ struct request {
     bool malformed;
     struct query_field *query;
     const char *host, *origin, *authorization, *content_type, *accept, *last_event_id; /* or NULL */
+    const char *accept_encoding, *if_none_match;                                       /* or NULL */
     const char *range, *if_range, *idempotency_key;
     bool asked_before; /* the official client's count of retries is above 0 */
     bool expects_continue, is_chunked;

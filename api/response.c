@@ -143,6 +143,15 @@ bool response_set_file(struct response *response, const char *path, const char *
     return true;
 }
 
+void response_set_static(struct response *response, const char *bytes, size_t size)
+{
+    response_release(response);
+    response->kind = RESPONSE_STATIC;
+    response->status = 200;
+    response->static_bytes = bytes;
+    response->size_bytes = size;
+}
+
 void response_set_etag(struct response *response, const char *sha256)
 {
     (void)snprintf(response->etag, sizeof(response->etag), "\"%s\"", sha256); /* 64 digits */
@@ -310,6 +319,11 @@ static struct MHD_Response *build_content(struct response *response)
         if (built)
             response->bytes = NULL;
         break;
+    case RESPONSE_STATIC:
+        built = MHD_create_response_from_buffer(response->size_bytes,
+                                                (void *)(uintptr_t)response->static_bytes,
+                                                MHD_RESPMEM_PERSISTENT);
+        break;
     case RESPONSE_FILE:
         built = MHD_create_response_from_fd_at_offset64(response->range_size, response->descriptor,
                                                         response->range_start);
@@ -343,9 +357,11 @@ static void each_header(const struct response *response, const char *request_id,
     if (response->kind == RESPONSE_STREAM) {
         add(context, "Cache-Control", "no-cache, no-transform");
         add(context, "X-Accel-Buffering", "no");
-    } else {
+    } else if (!response->headers) {
         add(context, "Cache-Control", "no-store");
     }
+    for (const struct response_header *header = response->headers; header && header->name; header++)
+        add(context, header->name, header->value);
     if (response->attachment) {
         (void)snprintf(disposition, sizeof(disposition), "attachment; filename=\"%s\"",
                        response->attachment); /* static names, far shorter */

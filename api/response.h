@@ -21,7 +21,11 @@ struct json;
 struct stream;
 struct MHD_Response;
 
-enum response_kind { RESPONSE_BYTES, RESPONSE_FILE, RESPONSE_STREAM };
+enum response_kind { RESPONSE_BYTES, RESPONSE_STATIC, RESPONSE_FILE, RESPONSE_STREAM };
+
+struct response_header {
+    const char *name, *value; /* static texts */
+};
 
 struct response {
     enum response_kind kind;
@@ -30,6 +34,9 @@ struct response {
     const char *attachment;   /* file name to save under, static text, or NULL */
     char *bytes;              /* owned */
     size_t size_bytes;
+    const char *static_bytes; /* of the program */
+    /* Further ones, up to a NULL name; they say how long the answer is kept. NULL: none, not kept. */
+    const struct response_header *headers;
     int descriptor;                                    /* owned; -1: none */
     uint64_t file_size_bytes, range_start, range_size; /* of the file; all of it but for a 206 */
     struct stream *stream;                             /* owned; NULL: headers alone (HEAD) */
@@ -51,6 +58,8 @@ MUST_CHECK bool response_set_text(struct response *response, const char *content
 MUST_CHECK bool response_set_file(struct response *response, const char *path,
                                   const char *content_type, const char *attachment,
                                   struct error *err);
+/* Bytes that are there for good. */
+void response_set_static(struct response *response, const char *bytes, size_t size);
 /* The file's tag is the digest of its bytes. */
 void response_set_etag(struct response *response, const char *sha256);
 /* A file's answer becomes the one range that was asked for (206), or 416. What is no single range of

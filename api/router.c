@@ -17,6 +17,9 @@
 #define HOOK "/v1/webhook_endpoints/{}"
 
 static const struct route routes[] = {
+    {"GET", "/", dashboard_handle_get, DROP, ROUTE_OPEN},
+    {"GET", "/dashboard/{}", dashboard_handle_file, DROP, ROUTE_OPEN},
+    {"GET", "/dashboard/{}/{}", dashboard_handle_file, DROP, ROUTE_OPEN},
     {"GET", "/healthz", health_handle_get, DROP, ROUTE_OPEN},
     {"GET", "/v1/openapi.json", description_handle_get, DROP, ROUTE_OPEN},
     {"GET", GUARD_HELP_PATH, keys_handle_help, DROP, ROUTE_OPEN},

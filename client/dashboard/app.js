@@ -1,0 +1,1 @@
+/* app: which page is shown. */
