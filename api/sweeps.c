@@ -115,7 +115,9 @@ static double seconds_of(const struct job_record *job)
 {
     const int64_t end = job->finished_unix_s > 0 ? job->finished_unix_s : clock_unix_s();
 
-    return job->started_unix_s > 0 ? (double)(end - job->started_unix_s) : (double)NAN;
+    if (job->started_unix_s <= 0)
+        return (double)NAN;
+    return end > job->started_unix_s ? (double)(end - job->started_unix_s) : 0; /* set back: 0 */
 }
 
 static struct json *row_of(const struct comparison *comparison, size_t index,

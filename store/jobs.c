@@ -514,8 +514,9 @@ bool jobs_move(struct store *store, const char *id, enum job_state from, enum jo
         return false;
     if (!sql_start(store,
                    "UPDATE jobs SET state = ?2, started_unix_s = CASE WHEN ?16 AND started_unix_s"
-                   " = 0 THEN ?18 ELSE started_unix_s END, finished_unix_s = CASE WHEN ?17 THEN"
-                   " ?18 ELSE finished_unix_s END, attempt_count = attempt_count + ?16," CHANGES
+                   " = 0 THEN max(?18, created_unix_s) ELSE started_unix_s END,"
+                   " finished_unix_s = CASE WHEN ?17 THEN max(?18, created_unix_s, started_unix_s)"
+                   " ELSE finished_unix_s END, attempt_count = attempt_count + ?16," CHANGES
                    " WHERE id = ?1 AND state = ?19",
                    &statement, err))
         goto fail;

@@ -16,8 +16,7 @@ case $out in
     ;;
 esac
 
-mkdir -p "$work/state/models/mini"
-cp tests/fixtures/needle3/mini/base.safetensors tests/fixtures/needle3/mini/tokenizer.model "$work/state/models/mini/"
+base_folder mini mini
 start_daemon "$out" || exit 1
 peak_kb() { sed -n 's/^VmHWM:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$daemon/status"; }
 yes '{"query":"say something that is a bit longer","tools":[],"answers":[]}' | head -n 500000 >"$work/large.jsonl"

@@ -118,8 +118,7 @@ expect "one too many is named" has "^2 .*'b'" "$status $answer"
 ctl --server http://127.0.0.1:9 devices
 expect "no connection is status 2 and names the address" has '^2 .*127.0.0.1:9' "$status $answer"
 
-mkdir -p "$work/state/models/mini"
-cp tests/fixtures/needle3/mini/base.safetensors tests/fixtures/needle3/mini/tokenizer.model "$work/state/models/mini/"
+base_folder mini mini
 start_daemon "$out" || exit 1
 ctl watch ftjob-absent
 expect "what is refused is status 1" has '^1 .*ftjob-absent' "$status $answer"

@@ -11,8 +11,7 @@ trap 'stop_daemon >/dev/null 2>&1; rm -rf "$work"' EXIT
 inputs=tests/fixtures/inputs/ops
 status= answer=
 
-mkdir -p "$work/state/models/mini"
-cp tests/fixtures/needle3/mini/base.safetensors tests/fixtures/needle3/mini/tokenizer.model "$work/state/models/mini/"
+base_folder mini mini
 lines() { for n in $(seq "$1"); do printf '{"query":"say %d","tools":[],"answers":[]}\n' "$n"; done; }
 lines 64 >"$work/data.jsonl"
 quick='"batch_size":1,"lora_rank":4,"lora_alpha":8,"val_split":0'

@@ -9,8 +9,7 @@ out=$1
 . tests/support/shell/jobs.sh
 trap 'stop_daemon >/dev/null 2>&1; rm -rf "$work"' EXIT
 
-mkdir -p "$work/state/models/mini"
-cp tests/fixtures/needle3/mini/base.safetensors tests/fixtures/needle3/mini/tokenizer.model "$work/state/models/mini/"
+base_folder mini mini
 start_daemon "$out" || exit 1
 for n in $(seq 40); do
     printf '{"query":"say %d","tools":[],"answers":[]}\n' "$n"

@@ -526,6 +526,27 @@ static void an_adapter_is_used_until_the_last_of_its_models_is_gone(void **state
     assert_false(used);
 }
 
+static void no_job_ends_before_it_began_whatever_the_clock_says(void **state)
+{
+    struct fixture *fixture = *state;
+    static const int64_t future_unix_s = INT64_C(40000000000); /* the clock is set back after it */
+    struct job_record job = {0};
+
+    insert_job(fixture->store, "ftjob-1", future_unix_s);
+    bring_to(fixture->store, "ftjob-1", JOB_RUNNING);
+    CHECK(jobs_move(fixture->store, "ftjob-1", JOB_RUNNING, JOB_SUCCEEDED, NULL, NULL, 0, &fault));
+    CHECK(jobs_get(fixture->store, "ftjob-1", &job, &fault));
+    assert_int_equal(job.started_unix_s, future_unix_s);
+    assert_int_equal(job.finished_unix_s, future_unix_s);
+    job_record_release(&job);
+    insert_job(fixture->store, "ftjob-2", future_unix_s + 1);
+    bring_to(fixture->store, "ftjob-2", JOB_CANCELLED);
+    CHECK(jobs_get(fixture->store, "ftjob-2", &job, &fault));
+    assert_int_equal(job.started_unix_s, 0); /* it never did */
+    assert_int_equal(job.finished_unix_s, future_unix_s + 1);
+    job_record_release(&job);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -542,6 +563,7 @@ int main(void)
         TEST(lists_filter_turn_round_and_refuse_an_unknown_cursor),
         TEST(a_file_is_kept_while_an_unfinished_job_needs_it),
         TEST(models_are_listed_newest_first_and_replaced_by_their_own_job_only),
+        TEST(no_job_ends_before_it_began_whatever_the_clock_says),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,10 +4,11 @@
 work=${work:-$(mktemp -d)}
 daemon=
 
-# base_folder NAME: the small base model under that name.
+# base_folder NAME [mini]: the small base model under that name, or the smallest.
 base_folder() {
+    local from=tests/fixtures/needle3${2:+/$2}
     mkdir -p "$work/state/models/$1"
-    cp tests/fixtures/needle3/base.safetensors tests/fixtures/needle3/tokenizer.model "$work/state/models/$1/"
+    cp "$from/base.safetensors" "$from/tokenizer.model" "$work/state/models/$1/"
 }
 
 # start_daemon OUT [OPTION...]: returns when it answers.
