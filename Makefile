@@ -132,7 +132,8 @@ tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines $(BENCHES) $(SHIMS)
 bench: all bench-built ## time steps, memory and start-up at the real geometry (QUICK=1: 2 minutes)
 	@$(OUT)/tests/bench_table $(OUT)/needled $(BENCH) $(if $(QUICK),quick)
 
-bench-http: all $(OUT)/tests/bench_http ## 500 readers of a job's events while it trains: what training loses, delays, memory
+bench-http: all $(OUT)/tests/bench_http bench-base ## 500 readers of a job's events while it trains: what training loses, delays, memory
+	@$(OUT)/tests/bench_http $(OUT)/needled $(BENCH) base batch 8 words 60 pairs 6 seconds 20
 	@$(OUT)/tests/bench_http $(OUT)/needled tests/fixtures needle3 batch 64
 	@$(OUT)/tests/bench_http $(OUT)/needled tests/fixtures/needle3 mini
 

@@ -1,12 +1,14 @@
 /*
  * bench_http: make bench-http: many readers of events while a job trains.
  *
- *     bench_http DAEMON MODELS BASE [readers N] [pairs N] [seconds S] [batch N]
+ *     bench_http DAEMON MODELS BASE [readers N] [pairs N] [seconds S] [batch N] [words N]
  *
- * DAEMON is the built daemon, MODELS a folder with the base BASE. One job trains through the whole run;
- * windows without and with readers take turns, so that what else the machine does comes to both. Half
- * of the readers follow the job, half all jobs. The delay is from a step's end (`time` in its event) to
- * the reader, with the wait for the commit that it shares with others (at most 50 ms).
+ * DAEMON is the built daemon, MODELS a folder with the base BASE. One job trains through the whole run, on
+ * lines of N words each, so that its steps are alike; windows without and with readers take turns, so that
+ * what else the machine does comes to both. Half of the readers follow the job, half all jobs; they look
+ * every READERS_NAP_MS, so that their own wake-ups, which would be another machine's, take little from the
+ * job. The delay is from a step's end (`time` in its event) to the reader's look, with the wait for the
+ * commit that it shares with others (at most 50 ms).
  */
 #include "client/http.h"
 #include "daemon/base/clock.h"
@@ -29,7 +31,8 @@
 #define SETTLE_MS 700
 #define PAGE 1000
 #define DRAIN_S 10 /* the longest wait for a window's last events */
-#define WARMUP_STEPS 20
+#define WARMUP_STEPS 10
+#define WARMUP_S 300
 
 struct window {
     int64_t start_ns, end_ns; /* wall clock */
@@ -45,7 +48,7 @@ struct delays {
 
 struct bench {
     const char *program, *models, *base;
-    size_t reader_count, pair_count, batch_size;
+    size_t reader_count, pair_count, batch_size, word_count;
     double seconds;
     struct session session;
     char job[SESSION_ID_BYTES];
@@ -173,8 +176,12 @@ static bool start_job(struct bench *bench, struct error *err)
 
     (void)snprintf(path, sizeof(path), "%s/lines.jsonl", bench->session.folder);
     file = fopen(path, "we");
-    for (int i = 0; file && i < LINES; i++)
-        (void)fprintf(file, "{\"query\":\"say %d\",\"tools\":[],\"answers\":[]}\n", i);
+    for (int i = 0; file && i < LINES; i++) {
+        (void)fprintf(file, "{\"query\":\"say %04d", i);
+        for (size_t j = 1; j < bench->word_count; j++)
+            (void)fputs(" again", file);
+        (void)fputs("\",\"tools\":[],\"answers\":[]}\n", file);
+    }
     if (!file || fclose(file) != 0)
         return error_set(err, ERR_IO, "no lines in '%s'", path);
     if (!session_upload(&bench->session, path, file_id, err))
@@ -185,7 +192,7 @@ static bool start_job(struct bench *bench, struct error *err)
                    bench->base, file_id, bench->batch_size);
     if (!session_create_job(&bench->session, body, bench->job, err))
         return false;
-    for (int i = 0; i < 600; i++) {
+    for (int i = 0; i < 10 * WARMUP_S; i++) {
         if (!newest_number(bench, &number, err))
             return false;
         if (number > WARMUP_STEPS)
@@ -258,16 +265,21 @@ static bool run(struct bench *bench, struct error *err)
 
 /* ---- the figures ------------------------------------------------------------------------------- */
 
+/* From the first end of a step in the window to the last: whole steps, however few there are. */
 static void find_rate(const struct bench *bench, struct window *window)
 {
+    double first_s = 0, last_s = 0;
     size_t count = 0;
 
     for (size_t i = 0; i < bench->time_count; i++) {
-        const double at_ns = bench->step_times_s[i] * 1e9;
+        const double at_s = bench->step_times_s[i];
 
-        count += at_ns >= (double)window->start_ns && at_ns < (double)window->end_ns;
+        if (at_s * 1e9 < (double)window->start_ns || at_s * 1e9 >= (double)window->end_ns)
+            continue;
+        first_s = count++ == 0 ? at_s : first_s;
+        last_s = at_s;
     }
-    window->rate = (double)count / ((double)(window->end_ns - window->start_ns) / 1e9);
+    window->rate = count > 1 ? (double)(count - 1) / (last_s - first_s) : NAN;
 }
 
 static int by_value(const void *a, const void *b)
@@ -360,7 +372,7 @@ static void tell(struct bench *bench)
         slower[i] = 100 * (1 - with->rate / without->rate);
         rate += with->rate / n;
         serving += (with->serving_s - without->serving_s) / bench->seconds / n;
-        printf("%8zu %14.1f %14.1f %8.1f %%\n", i + 1, without->rate, with->rate, slower[i]);
+        printf("%8zu %14.2f %14.2f %8.1f %%\n", i + 1, without->rate, with->rate, slower[i]);
     }
     qsort(slower, bench->pair_count, sizeof(slower[0]), by_value);
     figure(bench, "readers", (double)bench->reader_count, "readers");
@@ -390,6 +402,8 @@ static bool read_options(struct bench *bench, int count, char **arguments)
             bench->seconds = value;
         else if (strcmp(arguments[i], "batch") == 0)
             bench->batch_size = (size_t)value;
+        else if (strcmp(arguments[i], "words") == 0)
+            bench->word_count = (size_t)value;
         else
             return false;
     }
@@ -400,14 +414,15 @@ static bool read_options(struct bench *bench, int count, char **arguments)
 int main(int argc, char **argv)
 {
     static struct bench bench = {
-        .reader_count = 500, .pair_count = 8, .seconds = 3, .batch_size = 1};
+        .reader_count = 500, .pair_count = 8, .seconds = 3, .batch_size = 1, .word_count = 1};
     struct rlimit limit;
     struct error err = {0};
     bool ok;
 
     if (argc < 4 || !read_options(&bench, argc - 4, argv + 4)) {
         (void)fputs(
-            "usage: bench_http DAEMON MODELS BASE [readers N] [pairs N] [seconds S] [batch N]\n",
+            "usage: bench_http DAEMON MODELS BASE [readers N] [pairs N] [seconds S] [batch N]"
+            " [words N]\n",
             stderr);
         return 2;
     }

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #define START_WAIT_S 30
-#define TICK_MS 100 /* between looks at the end */
 #define READY_MAX 128
 #define PIECE_BYTES 65536
 
@@ -108,14 +107,17 @@ static void take(struct readers *readers, struct reader *reader)
 
 static void *listen_to_all(void *context)
 {
+    const struct timespec nap = {.tv_nsec = READERS_NAP_MS * 1000000L};
     struct readers *readers = context;
     struct epoll_event ready[READY_MAX];
 
     while (!atomic_load(&readers->stop)) {
-        int count = epoll_wait(readers->poll, ready, READY_MAX, TICK_MS);
+        int count = epoll_wait(readers->poll, ready, READY_MAX, 0);
 
         for (int i = 0; i < count; i++)
             take(readers, ready[i].data.ptr);
+        if (count < READY_MAX)
+            (void)nanosleep(&nap, NULL);
     }
     readers->cpu_s = (double)wall_ns(CLOCK_THREAD_CPUTIME_ID) / 1e9;
     return NULL;

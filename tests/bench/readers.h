@@ -2,8 +2,10 @@
  * readers: many clients of event streams, in one thread.
  *
  * Purpose    Opens two streams, in turn, often, and notes when each reader had got how far: the number of its
- *            last whole event and the time. Nothing else is done with what comes, so that the
- *            readers take little of the machine they share with the daemon.
+ * Purpose    Opens two streams, in turn, often, and notes when each reader had got how far: the
+ *            number of its last whole event and the time. Nothing else is done with what comes, and between two
+ *            looks the thread sleeps, so that the readers take little of the machine they share
+ *            with the daemon.
  * Ownership  readers_open / readers_close; arrivals live until then.
  * Threads    One of its own between open and stop.
  * Failure    A stream that is refused or ends is told by readers_stop.
@@ -15,6 +17,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+#define READERS_NAP_MS 3 /* between looks: a delay is measured up to that much too long */
 
 struct readers;
 
