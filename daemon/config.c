@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #define KEY_FILE_BYTES ((size_t)4096)
+#define CHECKPOINT_INTERVAL_S 30
 
 const char config_usage[] =
     "usage: needled [options]\n"
@@ -33,7 +34,8 @@ const char config_usage[] =
     "\n"
     "keys of the settings file: state_dir models_dir socket_path listen platforms simd public_url\n"
     "allowed_hosts webhook_hosts api_key_file log_level jobs_per_device memory_limit_mb "
-    "upload_limit_mb\n";
+    "upload_limit_mb\n"
+    "checkpoint_interval_s checkpoint_steps\n";
 
 static bool copy_text(char *target, size_t capacity, const char *key, const char *text,
                       struct error *err)
@@ -140,11 +142,18 @@ static bool read_limits(struct config *config, const struct json *json, struct e
     int64_t memory_mb = 0;
     int64_t upload_mb = (int64_t)(LIMIT_UPLOAD_BYTES >> 20);
     int64_t jobs = (int64_t)config->jobs_per_device;
+    int64_t interval_s = (int64_t)config->checkpoint_interval_s;
+    int64_t steps = (int64_t)config->checkpoint_steps;
 
     if (!json_get_int(json, "jobs_per_device", false, 1, LIMIT_JOBS_PER_DEVICE, &jobs, err) ||
         !json_get_int(json, "memory_limit_mb", false, 0, 1 << 24, &memory_mb, err) ||
-        !json_get_int(json, "upload_limit_mb", false, 1, 1 << 24, &upload_mb, err))
+        !json_get_int(json, "upload_limit_mb", false, 1, 1 << 24, &upload_mb, err) ||
+        !json_get_int(json, "checkpoint_interval_s", false, 1, LIMIT_CHECKPOINT_INTERVAL_S,
+                      &interval_s, err) ||
+        !json_get_int(json, "checkpoint_steps", false, 0, INT32_MAX, &steps, err))
         return false;
+    config->checkpoint_interval_s = (size_t)interval_s;
+    config->checkpoint_steps = (size_t)steps;
     config->jobs_per_device = (size_t)jobs;
     config->memory_limit_bytes = (size_t)memory_mb << 20;
     config->upload_limit_bytes = (size_t)upload_mb << 20;
@@ -153,10 +162,23 @@ static bool read_limits(struct config *config, const struct json *json, struct e
 
 static bool read_settings(struct config *config, const struct json *json, struct error *err)
 {
-    static const char *const known[] = {
-        "state_dir",       "models_dir",    "socket_path",     "listen",        "platforms",
-        "public_url",      "allowed_hosts", "api_key_file",    "log_level",     "memory_limit_mb",
-        "upload_limit_mb", "simd",          "jobs_per_device", "webhook_hosts", NULL};
+    static const char *const known[] = {"state_dir",
+                                        "models_dir",
+                                        "socket_path",
+                                        "listen",
+                                        "platforms",
+                                        "public_url",
+                                        "allowed_hosts",
+                                        "api_key_file",
+                                        "log_level",
+                                        "memory_limit_mb",
+                                        "upload_limit_mb",
+                                        "simd",
+                                        "jobs_per_device",
+                                        "webhook_hosts",
+                                        "checkpoint_interval_s",
+                                        "checkpoint_steps",
+                                        NULL};
     const struct {
         const char *key;
         char *target;
@@ -319,6 +341,7 @@ bool config_read(int argument_count, char **arguments, struct config *ret_config
 
     config = (struct config){.log_level = LOG_LEVEL_INFO,
                              .jobs_per_device = 1,
+                             .checkpoint_interval_s = CHECKPOINT_INTERVAL_S,
                              .upload_limit_bytes = LIMIT_UPLOAD_BYTES};
     if (!read_environment(&config, err) ||
         !copy_text(config.listen, sizeof(config.listen), "listen", "127.0.0.1:7733", err) ||

@@ -43,6 +43,8 @@ struct config {
     size_t jobs_per_device;    /* at once: 1 to LIMIT_JOBS_PER_DEVICE */
     size_t memory_limit_bytes; /* of one job; 0: what the device has */
     size_t upload_limit_bytes;
+    size_t checkpoint_interval_s; /* between a job's resume checkpoints */
+    size_t checkpoint_steps;      /* the same in steps, whichever comes first; 0: by time alone */
 };
 
 MUST_CHECK bool config_read(int argument_count, char **arguments, struct config *ret_config,

@@ -105,6 +105,8 @@ static bool start(struct daemon_parts *parts, struct error *err)
         .feed = parts->feed,
         .memory_limit_bytes = config->memory_limit_bytes,
         .jobs_per_device = config->jobs_per_device,
+        .checkpoint_interval_ns = (int64_t)config->checkpoint_interval_s * 1000000000,
+        .checkpoint_steps = config->checkpoint_steps,
     };
     if (!scheduler_start(&scheduler, &parts->scheduler, err))
         return false;
@@ -205,6 +207,8 @@ static int print_config(const struct config *config)
     printf("jobs_per_device  %zu\nmemory_limit_mb  %zu\nupload_limit_mb  %zu\n",
            config->jobs_per_device, config->memory_limit_bytes >> 20,
            config->upload_limit_bytes >> 20);
+    printf("checkpoint_interval_s %zu\ncheckpoint_steps %zu\n", config->checkpoint_interval_s,
+           config->checkpoint_steps);
     return 0;
 }
 

@@ -30,6 +30,7 @@
 #define LIMIT_HEADER_TIMEOUT_S 15                    /* a request's header must be whole by then */
 #define LIMIT_SWEEP_JOBS 64                          /* that one create makes of lists of values */
 #define LIMIT_JOBS_PER_DEVICE 8                      /* at once; each has a worker's threads */
+#define LIMIT_CHECKPOINT_INTERVAL_S 86400            /* between resume checkpoints of a job */
 #define LIMIT_JOB_FILES 32                           /* of a job, of each kind */
 #define LIMIT_PATH_BYTES 4096                        /* a path of ours, with its NUL */
 

@@ -134,12 +134,15 @@ bool jobfiles_find(const struct scheduler_options *options, struct store *store,
     char artifact[STORE_ID_SIZE + sizeof(".safetensors")];
 
     (void)snprintf(artifact, sizeof(artifact), "%s.safetensors", job->id);
-    *ret_files = (struct jobfiles){.job = {.base_folder = ret_files->base,
-                                           .base_name = job->base_model,
-                                           .checkpoint_folder = ret_files->checkpoints,
-                                           .adapter_path = ret_files->adapter,
-                                           .device_label = job->device_used,
-                                           .memory_limit_bytes = options->memory_limit_bytes}};
+    *ret_files =
+        (struct jobfiles){.job = {.base_folder = ret_files->base,
+                                  .base_name = job->base_model,
+                                  .checkpoint_folder = ret_files->checkpoints,
+                                  .adapter_path = ret_files->adapter,
+                                  .device_label = job->device_used,
+                                  .memory_limit_bytes = options->memory_limit_bytes,
+                                  .checkpoint_interval_ns = options->checkpoint_interval_ns,
+                                  .checkpoint_interval_steps = options->checkpoint_steps}};
     if (!request_hyper_parse(job->hyperparameters_json, &ret_files->job.hyper, err) ||
         !bases_find(options->models_folder, job->base_model, ret_files->base,
                     sizeof(ret_files->base), err) ||

@@ -31,6 +31,9 @@ struct scheduler_options {
     struct events_feed *feed;
     size_t memory_limit_bytes; /* per job; 0: what the device has */
     size_t jobs_per_device;    /* at once; 0: one */
+    /* Between a job's resume checkpoints: time (0: 30 s), steps (0: by time alone). */
+    int64_t checkpoint_interval_ns;
+    size_t checkpoint_steps;
     /* A device as it is now, for tests with devices that are not there; NULL: backend_describe. */
     void (*describe)(const struct device *device, struct backend_device *ret_now);
     int64_t stop_wait_ns; /* for threads to end at a stop; 0: 1.2 s */

@@ -53,6 +53,13 @@ done
 export NEEDLED_JOBS_PER_DEVICE=many
 result "and a word is refused by name" refuses "NEEDLED_JOBS_PER_DEVICE is 'many'" --check-config
 unset NEEDLED_JOBS_PER_DEVICE
+result "a job is checkpointed every 30 seconds" checks "checkpoint_interval_s 30\$"
+result "and not by steps" checks "checkpoint_steps 0\$"
+echo '{"checkpoint_interval_s": 5, "checkpoint_steps": 100}' >"$work/good.json"
+result "or as often as the settings say, in time" checks "checkpoint_interval_s 5\$" --config "$work/good.json"
+result "and in steps" checks "checkpoint_steps 100\$" --config "$work/good.json"
+echo '{"checkpoint_interval_s": 0}' >"$work/bad.json"
+result "but not all the time" refuses "'checkpoint_interval_s'" --config "$work/bad.json" --check-config
 result "the version is told" says "needled $(cat daemon/VERSION)" --version
 result "the help lists the options" says "--check-config" --help
 
