@@ -1,11 +1,10 @@
 /*
  * readers: many clients of event streams, in one thread.
  *
- * Purpose    Opens two streams, in turn, often, and notes when each reader had got how far: the number of its
  * Purpose    Opens two streams, in turn, often, and notes when each reader had got how far: the
- *            number of its last whole event and the time. Nothing else is done with what comes, and between two
- *            looks the thread sleeps, so that the readers take little of the machine they share
- *            with the daemon.
+ *            number of its last whole event and the time. Nothing else is done with what comes, and
+ *            between two looks the thread sleeps, so that the readers take little of the machine
+ *            they share with the daemon.
  * Ownership  readers_open / readers_close; arrivals live until then.
  * Threads    One of its own between open and stop.
  * Failure    A stream that is refused or ends is told by readers_stop.

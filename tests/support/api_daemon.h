@@ -25,6 +25,7 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <sqlite3.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,6 +56,18 @@ static inline void api_daemon_copy(const char *source, const char *target)
 
     scratch_write(target, bytes, size);
     free(bytes);
+}
+
+/* Changes the served database past the daemon, which may be writing too. */
+static inline void api_daemon_change(const struct api_daemon *daemon, const char *sql)
+{
+    sqlite3 *db = NULL;
+
+    assert_int_equal(sqlite3_open(daemon->database, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_busy_timeout(db, 10000), SQLITE_OK);
+    if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
 /* Members of *wish that are not set here are the server's options: api_key, limits, hosts. */

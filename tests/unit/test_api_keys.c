@@ -6,7 +6,6 @@
 #include "daemon/base/json.h"
 #include "store/keys.h"
 
-#include <sqlite3.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -326,19 +325,15 @@ static void what_a_key_made_is_seen_by_all_and_changed_by_it_and_admins(void **s
 static void each_call_that_changes_a_thing_asks_whose_it_is(void **state)
 {
     (void)state;
-    static const char *const things[] = {"/v1/files/{}", "/v1/fine_tuning/jobs/{}",
-                                         "/v1/models/{}"};
+    static const char *const things[] = {"/v1/files/{}", "/v1/fine_tuning/jobs/{}", "/v1/models/{}",
+                                         "/v1/uploads/{}"};
     struct made mine = make_key("{\"name\":\"mine\"}");
     const struct route *routes;
     size_t count = 0, refused = 0;
-    sqlite3 *db = NULL;
 
     /* A row of another owner in each table, under the id that fill_path puts in. */
-    assert_int_equal(sqlite3_open(d.database, &db), SQLITE_OK);
-    assert_int_equal(
-        sqlite3_exec(
-            db,
-            "INSERT INTO files (id, filename, purpose, size_bytes, created_unix_s, sha256,"
+    api_daemon_change(
+        &d, "INSERT INTO files (id, filename, purpose, size_bytes, created_unix_s, sha256,"
             " line_count, example_count, owner) VALUES ('1', 'a', 'fine-tune', 1, 1, '', 1,"
             " 1, 'key-other');"
             "INSERT INTO reservations (id, owner, filename, size_bytes, created_unix_s,"
@@ -346,13 +341,9 @@ static void each_call_that_changes_a_thing_asks_whose_it_is(void **state)
             " 9999999999, 0, 'open');"
             "INSERT INTO models (id, base_model, job_id, artifact, size_bytes,"
             " created_unix_s, sha256, device, numerics, step, owner) VALUES ('1', 'needle',"
-            " 'j', 'a', 1, 1, '', '', '', 0, 'key-other')",
-            NULL, NULL, NULL),
-        SQLITE_OK);
+            " 'j', 'a', 1, 1, '', '', '', 0, 'key-other')");
     api_daemon_add_job(&d, "1");
-    assert_int_equal(sqlite3_exec(db, "UPDATE jobs SET owner = 'key-other'", NULL, NULL, NULL),
-                     SQLITE_OK);
-    sqlite3_close(db);
+    api_daemon_change(&d, "UPDATE jobs SET owner = 'key-other'");
     routes = router_routes(&count);
     for (size_t i = 0; i < count; i++) {
         bool is_thing = false;

@@ -8,7 +8,6 @@
 
 #include <netinet/in.h>
 #include <poll.h>
-#include <sqlite3.h>
 #include <sys/socket.h>
 
 #define HOSTS "127.0.0.1, *.example.com"
@@ -480,28 +479,23 @@ static void a_key_hears_of_its_own_jobs_and_an_admin_of_all(void **state)
 {
     (void)state;
     int own_port, all_port, own = listen_at(&own_port), all = listen_at(&all_port);
-    sqlite3 *db = NULL;
     char sql[128];
     struct hook hook = make_hook(own_port, ALL);
     struct call call;
 
     (void)make_hook(all_port, ALL);
-    assert_int_equal(sqlite3_open(d.database, &db), SQLITE_OK);
     snprintf(sql, sizeof(sql), "UPDATE webhooks SET all_jobs = 0, owner = 'key-1' WHERE id = '%s'",
              hook.id);
-    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    api_daemon_change(&d, sql);
     end_job("ftjob-other");
     take_call(all, OK, &call);
     assert_false(waits(own, 500));
     api_daemon_add_job(&d, "ftjob-own");
-    assert_int_equal(sqlite3_exec(db, "UPDATE jobs SET owner = 'key-1' WHERE id = 'ftjob-own'",
-                                  NULL, NULL, NULL),
-                     SQLITE_OK);
+    api_daemon_change(&d, "UPDATE jobs SET owner = 'key-1' WHERE id = 'ftjob-own'");
     api_daemon_end_job(&d, "ftjob-own");
     take_call(all, OK, &call);
     take_call(own, OK, &call);
     assert_non_null(strstr(call.body, "ftjob-own"));
-    sqlite3_close(db);
     close(own);
     close(all);
 }
