@@ -98,7 +98,8 @@ static bool peer_is_owner(const struct request *request)
 static bool asks_for_key(const struct request *request)
 {
     return !request->route ||
-           (request->route->access != ROUTE_OPEN && request->route->access != ROUTE_LINK);
+           (request->route->access != ROUTE_OPEN && request->route->access != ROUTE_WHO &&
+            request->route->access != ROUTE_LINK);
 }
 
 /* Everything that the header decides. False: request->response is the refusal. */
@@ -119,10 +120,12 @@ static bool admit(const struct listener *listener, struct request *request)
     if (!guard_check_host(&exchange->guard, request, listener->is_socket))
         return false;
     matched = router_match(request);
+    request->peer_is_owner = listener->is_socket && peer_is_owner(request);
     if (asks_for_key(request)) {
-        request->peer_is_owner = listener->is_socket && peer_is_owner(request);
         if (!guard_check_key(&exchange->guard, request, listener->is_socket))
             return false;
+    } else if (request->route->access == ROUTE_WHO) {
+        guard_identify(&exchange->guard, request, listener->is_socket);
     }
     if (!matched || !guard_check_scope(request))
         return false;

@@ -4,6 +4,7 @@
 #include "api/links.h"
 #include "api/request.h"
 #include "api/router.h"
+#include "api/session.h"
 #include "api/text.h"
 #include "store/owners.h"
 
@@ -160,7 +161,8 @@ static void refuse_key(const struct guard *guard, struct request *request, bool 
     buf_release(&url);
 }
 
-bool guard_check_key(const struct guard *guard, struct request *request, bool is_socket)
+/* Whether who asks may ask at all; sets who that is. */
+static bool admit_known(const struct guard *guard, struct request *request, bool is_socket)
 {
     const char *token = read_token(request->authorization);
     struct caller caller = CALLER_OPERATOR;
@@ -168,12 +170,38 @@ bool guard_check_key(const struct guard *guard, struct request *request, bool is
     bool is_trusted = is_socket ? request->peer_is_owner : is_open;
 
     /* While there are keys, one that is given decides: a wrong one is never better than a right one. */
-    if ((is_trusted && (is_open || !request->authorization)) ||
-        (token && keyring_find(guard->keyring, token, &caller))) {
-        admit_caller(request, &caller);
-        return true;
+    request->by_cookie = false;
+    if (!(is_trusted && (is_open || !request->authorization)) &&
+        !(token && keyring_find(guard->keyring, token, &caller))) {
+        request->by_cookie =
+            !request->authorization &&
+            session_find_caller(guard->keyring, guard->links, request, &caller, NULL);
+        if (!request->by_cookie)
+            return false;
     }
-    refuse_key(guard, request, is_socket);
+    admit_caller(request, &caller);
+    request->is_known = true;
+    return true;
+}
+
+void guard_identify(const struct guard *guard, struct request *request, bool is_socket)
+{
+    request->is_known = admit_known(guard, request, is_socket);
+}
+
+bool guard_check_key(const struct guard *guard, struct request *request, bool is_socket)
+{
+    if (!admit_known(guard, request, is_socket)) {
+        refuse_key(guard, request, is_socket);
+        return false;
+    }
+    if (!request->by_cookie || strcmp(request->method, "GET") == 0 ||
+        session_is_own_page(guard->links, request))
+        return true;
+    response_refuse(&request->response, 403, "origin_not_allowed", NULL,
+                    "a call that changes something is taken by cookie from this server's own pages "
+                    "alone, with the header " SESSION_HEADER
+                    "; programs send Authorization: Bearer KEY");
     return false;
 }
 
@@ -184,6 +212,7 @@ bool guard_check_scope(struct request *request)
     assert(request->route);
     switch (request->route->access) {
     case ROUTE_OPEN:
+    case ROUTE_WHO:
     case ROUTE_LINK:
         return true;
     case ROUTE_READ:

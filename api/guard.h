@@ -34,6 +34,8 @@ MUST_CHECK bool guard_check_host(const struct guard *guard, struct request *requ
 /* Sets who asks. On a Unix socket the daemon's user and root need no key, everybody else does; over TCP
  * none is needed while there is none. */
 MUST_CHECK bool guard_check_key(const struct guard *guard, struct request *request, bool is_socket);
+/* Sets who asks, if that is known; refuses nobody. */
+void guard_identify(const struct guard *guard, struct request *request, bool is_socket);
 /* These need request->route. */
 MUST_CHECK bool guard_check_scope(struct request *request);
 MUST_CHECK bool guard_check_type(struct request *request);

@@ -23,6 +23,10 @@ MUST_CHECK bool dashboard_handle_file(struct request *request, struct error *err
 
 MUST_CHECK bool metrics_handle_get(struct request *request, struct error *err);
 
+MUST_CHECK bool session_handle_create(struct request *request, struct error *err);
+MUST_CHECK bool session_handle_get(struct request *request, struct error *err);
+MUST_CHECK bool session_handle_delete(struct request *request, struct error *err);
+
 MUST_CHECK bool keys_handle_create(struct request *request, struct error *err);
 MUST_CHECK bool keys_handle_list(struct request *request, struct error *err);
 MUST_CHECK bool keys_handle_get(struct request *request, struct error *err);

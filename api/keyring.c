@@ -154,6 +154,22 @@ static struct entry *find_owner(struct keyring *keyring, const char *owner)
     return NULL;
 }
 
+bool keyring_find_owner(struct keyring *keyring, const char *owner, struct caller *ret_caller,
+                        char ret_sha256[SHA256_HEX_SIZE])
+{
+    struct entry *entry;
+
+    pthread_mutex_lock(&keyring->lock);
+    entry = find_owner(keyring, owner);
+    if (entry) {
+        entry->used_unix_s = clock_unix_s();
+        *ret_caller = entry->caller;
+        memcpy(ret_sha256, entry->sha256, sizeof(entry->sha256));
+    }
+    pthread_mutex_unlock(&keyring->lock);
+    return entry != NULL;
+}
+
 bool keyring_holds(struct keyring *keyring, const char *owner)
 {
     bool holds;

@@ -12,6 +12,7 @@
 #ifndef NEEDLED_API_KEYRING_H
 #define NEEDLED_API_KEYRING_H
 
+#include "daemon/base/file.h"
 #include "store/keys.h"
 
 #define KEYRING_SECRET_SIZE 64 /* "needle_ft_" and 43 letters and digits: more than 256 bits */
@@ -37,6 +38,9 @@ bool keyring_is_open(struct keyring *keyring);
 bool keyring_is_usable(struct keyring *keyring);
 /* False: not one of ours. Counts as a use. */
 bool keyring_find(struct keyring *keyring, const char *secret, struct caller *ret_caller);
+/* The key of that owner ("": of the settings) while it is in force, with its digest. Counts as a use. */
+bool keyring_find_owner(struct keyring *keyring, const char *owner, struct caller *ret_caller,
+                        char ret_sha256[SHA256_HEX_SIZE]);
 /* Whether that owner's key is still in force; the operator's always is. */
 bool keyring_holds(struct keyring *keyring, const char *owner);
 

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #define SECRET_DIGITS 48 /* of 62: far more than the 256 bits of the hash */
-#define SIGNATURE_SIZE (2 * SHA256_DIGEST_SIZE + 1)
 
+static_assert(LINKS_SIGNATURE_SIZE == 2 * SHA256_DIGEST_SIZE + 1, "a signature fits");
 static_assert(LINKS_SECRET_SIZE >= SETTING_VALUE_SIZE, "a setting fits");
 
 bool links_open(struct links *links, struct store *store, const char *public_url, struct error *err)
@@ -29,25 +29,32 @@ bool links_open(struct links *links, struct store *store, const char *public_url
     return false;
 }
 
-/* Each part ends with a line end, which an escaped path cannot hold. */
-static void sign(const struct links *links, const struct link *link, const char *path,
-                 char ret_signature[SIGNATURE_SIZE])
+/* Each text ends with a line end, which an escaped path cannot hold. */
+void links_sign(const struct links *links, const char *const *texts, size_t count,
+                char ret_signature[LINKS_SIGNATURE_SIZE])
 {
     struct hmac_sha256_ctx context;
     uint8_t digest[SHA256_DIGEST_SIZE];
-    char rest[64];
-    int size = snprintf(rest, sizeof(rest), "\n%" PRId64 "\n%" PRId64 "\n", link->expires_unix_s,
-                        link->size_bytes);
 
-    assert(size > 0 && (size_t)size < sizeof(rest));
     hmac_sha256_set_key(&context, strlen(links->secret), (const uint8_t *)links->secret);
-    hmac_sha256_update(&context, strlen(link->method), (const uint8_t *)link->method);
-    hmac_sha256_update(&context, 1, (const uint8_t *)"\n");
-    hmac_sha256_update(&context, strlen(path), (const uint8_t *)path);
-    hmac_sha256_update(&context, (size_t)size, (const uint8_t *)rest);
+    for (size_t i = 0; i < count; i++) {
+        hmac_sha256_update(&context, strlen(texts[i]), (const uint8_t *)texts[i]);
+        hmac_sha256_update(&context, 1, (const uint8_t *)"\n");
+    }
     hmac_sha256_digest(&context, sizeof(digest), digest);
     for (size_t i = 0; i < sizeof(digest); i++)
         (void)snprintf(ret_signature + 2 * i, 3, "%02x", digest[i]);
+}
+
+static void sign(const struct links *links, const struct link *link, const char *path,
+                 char ret_signature[LINKS_SIGNATURE_SIZE])
+{
+    char expires[24], size[24];
+    const char *const texts[] = {link->method, path, expires, size};
+
+    (void)snprintf(expires, sizeof(expires), "%" PRId64, link->expires_unix_s); /* fit */
+    (void)snprintf(size, sizeof(size), "%" PRId64, link->size_bytes);
+    links_sign(links, texts, COUNT_OF(texts), ret_signature);
 }
 
 /* "/v1/files/file-1/bytes": every segment escaped the one way we escape, however it was sent. */
@@ -83,7 +90,7 @@ void links_write_origin(const struct links *links, const struct request *request
 bool links_make(const struct links *links, const struct request *request, const struct link *link,
                 char ret_url[LINKS_URL_BYTES], struct error *err)
 {
-    char signature[SIGNATURE_SIZE];
+    char signature[LINKS_SIGNATURE_SIZE];
     struct buf path, url;
     bool ok;
 
@@ -132,7 +139,7 @@ bool links_check(const struct links *links, struct request *request, int64_t *re
 {
     const char *given = request_query(request, "signature");
     struct link link = {request->method, request->segments, request->segment_count, 0, -1};
-    char signature[SIGNATURE_SIZE];
+    char signature[LINKS_SIGNATURE_SIZE];
     struct buf path;
     bool genuine =
         given && read_field(request, "expires", &link.expires_unix_s) &&

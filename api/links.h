@@ -18,7 +18,8 @@
 
 #define LINKS_SECRET_SIZE 128
 #define LINKS_URL_BYTES 2048
-#define LINKS_DOWNLOAD_S 600 /* for a client to begin; a transfer that runs is not cut */
+#define LINKS_SIGNATURE_SIZE 65 /* hexadecimal, with its NUL */
+#define LINKS_DOWNLOAD_S 600    /* for a client to begin; a transfer that runs is not cut */
 
 struct buf;
 struct request;
@@ -41,6 +42,10 @@ struct link {
 MUST_CHECK bool links_open(struct links *links, struct store *store, const char *public_url,
                            struct error *err);
 
+/* Signs texts in this order; none holds a line end. The first one keeps kinds apart: a link's is its
+ * method. */
+void links_sign(const struct links *links, const char *const *texts, size_t count,
+                char ret_signature[LINKS_SIGNATURE_SIZE]);
 /* Where the client reached us: "https://host:port" from public_url or the request's checked Host. */
 void links_write_origin(const struct links *links, const struct request *request, struct buf *url);
 /* The link for whoever made this request: absolute, from public_url or the request's checked Host. */

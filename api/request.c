@@ -1,6 +1,7 @@
 #include "api/request.h"
 
 #include "api/form.h"
+#include "api/session.h"
 #include "api/text.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/file.h"
@@ -112,6 +113,14 @@ static const char *find_framing_fault(const struct header_counts *counts, const 
     return NULL;
 }
 
+static const char *find_session(struct MHD_Connection *connection, const char *host)
+{
+    char name[SESSION_NAME_SIZE];
+
+    session_write_name(host, name);
+    return MHD_lookup_connection_value(connection, MHD_COOKIE_KIND, name);
+}
+
 static void read_headers(struct request *request)
 {
     struct MHD_Connection *connection = request->connection;
@@ -132,6 +141,8 @@ static void read_headers(struct request *request)
     request->accept = header(connection, "Accept");
     request->accept_encoding = header(connection, "Accept-Encoding");
     request->if_none_match = header(connection, "If-None-Match");
+    request->session_cookie = find_session(connection, request->host);
+    request->has_session_header = header(connection, SESSION_HEADER) != NULL;
     request->range = header(connection, "Range");
     request->if_range = header(connection, "If-Range");
     request->last_event_id = header(connection, "Last-Event-ID");

@@ -85,6 +85,8 @@ struct request {
     struct query_field *query;
     const char *host, *origin, *authorization, *content_type, *accept, *last_event_id; /* or NULL */
     const char *accept_encoding, *if_none_match;                                       /* or NULL */
+    const char *session_cookie; /* or NULL; what it is worth: session.h */
+    bool has_session_header;
     const char *range, *if_range, *idempotency_key;
     bool asked_before; /* the official client's count of retries is above 0 */
     bool expects_continue, is_chunked;
@@ -105,6 +107,8 @@ struct request {
     struct form *form;     /* an upload on its way, or NULL */
     struct upload *upload; /* the same without a form: a PUT's bytes */
     bool peer_is_owner;    /* on a Unix socket: the daemon's own user, or root */
+    bool is_known;         /* who asks is known, */
+    bool by_cookie;        /* by the cookie of a session */
     const char *owner;     /* whose key asked; "" the operator */
     enum key_scope scope;  /* what that one may do, */
     int64_t jobs_max;      /* how many unfinished jobs it may have; 0: no limit */

@@ -380,6 +380,8 @@ static void each_header(const struct response *response, const char *request_id,
     }
     if (response->location)
         add(context, "Location", response->location);
+    if (response->cookie[0])
+        add(context, "Set-Cookie", response->cookie);
     if (response->etag[0])
         add(context, "ETag", response->etag);
     if (response->allow[0])

@@ -43,6 +43,7 @@ struct response {
     char allow[64];                                    /* methods of a 405 */
     char *location;                                    /* of a redirect; owned, or NULL */
     bool replayed;                                     /* an earlier request was answered with it */
+    char cookie[320];                                  /* a Set-Cookie; "" none */
     char etag[80];                                     /* of a file, with its quotes; "" none */
 };
 

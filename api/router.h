@@ -28,6 +28,7 @@ enum route_access {
     ROUTE_SUBMIT, /* makes, changes, deletes; others' things are for scope admin: guard_check_owner */
     ROUTE_ADMIN,
     ROUTE_OPEN, /* nobody is asked */
+    ROUTE_WHO,  /* nobody either, and who asks is looked up: request.is_known */
     ROUTE_LINK, /* the address is a link of ours: links.h */
 };
 

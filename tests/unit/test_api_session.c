@@ -1,0 +1,244 @@
+/* Proves how a browser signs in: the key once, then a cookie that scripts and other sites do not get; that
+ * it does what its key may do, from pages of this server alone, and ends with its key. */
+#include "tests/support/api_daemon.h"
+
+#include "api/session.h"
+#include "daemon/base/json.h"
+
+static struct api_daemon d;
+
+static int open_with_setting(void **state)
+{
+    (void)state;
+    d.own_jobs = true;
+    api_daemon_open(&d, (struct server_options){.api_key = "sk-setting"});
+    return 0;
+}
+
+static int open_plain(void **state)
+{
+    (void)state;
+    d.own_jobs = true;
+    api_daemon_open(&d, (struct server_options){0});
+    return 0;
+}
+
+static int close_it(void **state)
+{
+    (void)state;
+    api_daemon_close(&d);
+    return 0;
+}
+
+/* headers: lines with their ends; body NULL: none. */
+static void ask(const char *method, const char *path, const char *headers, const char *body,
+                struct web_answer *ret_answer)
+{
+    web_ask(d.port, ret_answer,
+            "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n%s%sContent-Length: "
+            "%zu\r\n\r\n%s",
+            method, path, d.port, headers, body ? "Content-Type: application/json\r\n" : "",
+            body ? strlen(body) : 0, body ? body : "");
+}
+
+static void expect(const char *method, const char *path, const char *headers, const char *body,
+                   int status, const char *words)
+{
+    struct web_answer answer;
+
+    ask(method, path, headers, body, &answer);
+    if (answer.status != status || !strstr(answer.body, words))
+        fail_msg("%s %s with %s: wanted %d with %s, got %d %s", method, path, headers, status,
+                 words, answer.status, answer.body);
+    web_release(&answer);
+}
+
+struct cookie {
+    char header[400]; /* "Cookie: NAME=VALUE\r\n" */
+};
+
+static struct cookie sign_in(const char *key)
+{
+    struct web_answer answer;
+    struct cookie cookie;
+    char body[160], name[64];
+    const char *set;
+
+    snprintf(body, sizeof(body), "{\"key\":\"%s\"}", key);
+    ask("POST", "/v1/session", "", body, &answer);
+    if (answer.status != 200)
+        fail_msg("sign in: %d %s", answer.status, answer.body);
+    set = web_header(&answer, "Set-Cookie");
+    assert_non_null(set);
+    snprintf(name, sizeof(name), "needled_session_%d=", d.port);
+    assert_int_equal(strncmp(set, name, strlen(name)), 0);
+    assert_non_null(strstr(set, "; HttpOnly; SameSite=Strict"));
+    assert_non_null(strstr(set, "; Path=/; Max-Age=604800;"));
+    assert_null(strstr(set, key));
+    assert_null(strstr(answer.body, key));
+    snprintf(cookie.header, sizeof(cookie.header), "Cookie: %.*s\r\n", (int)strcspn(set, ";"), set);
+    web_release(&answer);
+    return cookie;
+}
+
+static void make_key(const char *scope, char ret_id[64], char ret_secret[80])
+{
+    struct web_answer answer;
+    struct json *root = NULL;
+    struct error err = {0};
+    char body[80];
+
+    snprintf(body, sizeof(body), "{\"name\":\"laptop\",\"scope\":\"%s\"}", scope);
+    ask("POST", "/v1/keys", "Authorization: Bearer sk-setting\r\n", body, &answer);
+    assert_int_equal(answer.status, 201);
+    api_daemon_must(json_parse(answer.body, answer.size, &root, &err), &err);
+    snprintf(ret_id, 64, "%s", json_text(json_member(root, "id")));
+    snprintf(ret_secret, 80, "%s", json_text(json_member(root, "key")));
+    json_free(root);
+    web_release(&answer);
+}
+
+static void a_cookie_stands_for_its_key(void **state)
+{
+    (void)state;
+    char id[64], secret[80], headers[600];
+    struct cookie setting = sign_in("sk-setting"), reader;
+
+    expect("GET", "/v1/session", "", NULL, 200, "\"signed_in\":false");
+    expect("GET", "/v1/keys", setting.header, NULL, 200, "[");
+    expect("GET", "/v1/session", setting.header, NULL, 200, "\"scope\":\"admin\"");
+    make_key("read", id, secret);
+    reader = sign_in(secret);
+    expect("GET", "/v1/session", reader.header, NULL, 200, "\"name\":\"laptop\"");
+    expect("GET", "/v1/devices", reader.header, NULL, 200, "[");
+    expect("GET", "/v1/keys", reader.header, NULL, 403, "missing_scope");
+    /* A key that is given decides, also a wrong one. */
+    snprintf(headers, sizeof(headers), "%sAuthorization: Bearer none\r\n", setting.header);
+    expect("GET", "/v1/devices", headers, NULL, 401, "invalid_api_key");
+}
+
+static void a_wrong_key_gets_no_cookie(void **state)
+{
+    (void)state;
+    struct web_answer answer;
+
+    ask("POST", "/v1/session", "", "{\"key\":\"sk-settin\"}", &answer);
+    assert_int_equal(answer.status, 401);
+    assert_null(web_header(&answer, "Set-Cookie"));
+    web_release(&answer);
+    expect("POST", "/v1/session", "", "{}", 400, "key");
+    expect("POST", "/v1/session", "", "{\"key\":7}", 400, "key");
+    expect("POST", "/v1/session", "Origin: https://evil.example\r\n", "{\"key\":\"sk-setting\"}",
+           403, "origin_not_allowed");
+}
+
+static void a_changed_cookie_is_none(void **state)
+{
+    (void)state;
+    struct cookie cookie = sign_in("sk-setting"), changed;
+    size_t size = strlen(cookie.header) - 2;
+    const size_t start = (size_t)(strchr(cookie.header, '=') - cookie.header) + 1;
+
+    for (size_t at = start; at < size; at++) { /* each of its characters */
+        changed = cookie;
+        changed.header[at] = changed.header[at] == '1' ? '2' : '1';
+        expect("GET", "/v1/devices", changed.header, NULL, 401, "invalid_api_key");
+    }
+    for (size_t cut = start; cut < size; cut += 7) {
+        snprintf(changed.header, sizeof(changed.header), "%.*s\r\n", (int)cut, cookie.header);
+        expect("GET", "/v1/devices", changed.header, NULL, 401, "invalid_api_key");
+    }
+}
+
+static void changes_by_cookie_come_from_own_pages_alone(void **state)
+{
+    (void)state;
+    const char *body = "{\"name\":\"made by a page\"}";
+    struct cookie cookie = sign_in("sk-setting");
+    char own[1000];
+    struct {
+        const char *name;
+        char headers[700];
+        int status;
+    } cases[] = {
+        {.name = "no header", .status = 403},
+        {.name = "another port", .status = 403},
+        {.name = "a host of ours by another name", .status = 403},
+        {.name = "another site", .status = 403},
+        {.name = "no origin", .status = 201},
+        {.name = "its own", .status = 201},
+    };
+
+    snprintf(own, sizeof(own), "%sX-Needled-Request: page\r\n", cookie.header);
+    snprintf(cases[0].headers, 700, "%sOrigin: http://127.0.0.1:%d\r\n", cookie.header, d.port);
+    snprintf(cases[1].headers, 700, "%sOrigin: http://127.0.0.1:1\r\n", own);
+    snprintf(cases[2].headers, 700, "%sOrigin: http://localhost:%d\r\n", own, d.port);
+    snprintf(cases[3].headers, 700, "%sOrigin: https://evil.example\r\n", own);
+    snprintf(cases[4].headers, 700, "%s", own);
+    snprintf(cases[5].headers, 700, "%sOrigin: http://127.0.0.1:%d\r\n", own, d.port);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct web_answer answer;
+
+        ask("POST", "/v1/keys", cases[i].headers, body, &answer);
+        if (answer.status != cases[i].status ||
+            (answer.status == 403 && !strstr(answer.body, "origin_not_allowed")))
+            fail_msg("%s: %d %s", cases[i].name, answer.status, answer.body);
+        web_release(&answer);
+    }
+}
+
+static void a_revoked_key_ends_its_cookie(void **state)
+{
+    (void)state;
+    char id[64], secret[80], path[128];
+    struct cookie cookie;
+
+    make_key("admin", id, secret);
+    cookie = sign_in(secret);
+    expect("GET", "/v1/keys", cookie.header, NULL, 200, id);
+    snprintf(path, sizeof(path), "/v1/keys/%s", id);
+    expect("DELETE", path, "Authorization: Bearer sk-setting\r\n", NULL, 200, id);
+    expect("GET", "/v1/keys", cookie.header, NULL, 401, "invalid_api_key");
+    expect("GET", "/v1/session", cookie.header, NULL, 200, "\"signed_in\":false");
+}
+
+static void signing_out_takes_the_cookie(void **state)
+{
+    (void)state;
+    struct cookie cookie = sign_in("sk-setting");
+    struct web_answer answer;
+
+    ask("DELETE", "/v1/session", cookie.header, NULL, &answer);
+    assert_int_equal(answer.status, 200);
+    assert_non_null(strstr(web_header(&answer, "Set-Cookie"), "=; Path=/; Max-Age=0;"));
+    assert_non_null(strstr(answer.body, "\"signed_in\":false"));
+    web_release(&answer);
+}
+
+static void without_keys_nobody_signs_in(void **state)
+{
+    (void)state;
+    struct web_answer answer;
+
+    expect("GET", "/v1/session", "", NULL, 200, "\"key_needed\":false,\"signed_in\":true");
+    ask("POST", "/v1/session", "", "{\"key\":\"any\"}", &answer);
+    assert_int_equal(answer.status, 200);
+    assert_null(web_header(&answer, "Set-Cookie"));
+    web_release(&answer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_cookie_stands_for_its_key, open_with_setting, close_it),
+        cmocka_unit_test_setup_teardown(a_wrong_key_gets_no_cookie, open_with_setting, close_it),
+        cmocka_unit_test_setup_teardown(a_changed_cookie_is_none, open_with_setting, close_it),
+        cmocka_unit_test_setup_teardown(changes_by_cookie_come_from_own_pages_alone,
+                                        open_with_setting, close_it),
+        cmocka_unit_test_setup_teardown(a_revoked_key_ends_its_cookie, open_with_setting, close_it),
+        cmocka_unit_test_setup_teardown(signing_out_takes_the_cookie, open_with_setting, close_it),
+        cmocka_unit_test_setup_teardown(without_keys_nobody_signs_in, open_plain, close_it),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
