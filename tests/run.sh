@@ -53,24 +53,35 @@ for name in "${names[@]}"; do
     count "$logs/$name" "$(cat "$logs/$name.status" 2>/dev/null || echo 255)" "$name"
 done
 
+# The scripts too; one that says "# Alone: why" has the machine for itself.
+run_script() {
+    local log=$logs/$(basename "$1") started=$SECONDS
+    timeout 900 bash "$1" "$out" >"$log" 2>&1
+    echo $? >"$log.status"
+    echo $((SECONDS - started)) >"$log.seconds"
+}
+export -f run_script
 if [ "$what" = all ]; then
+    mapfile -t shared < <(grep -L '^# Alone: ' tests/ops/*.sh)
+    mapfile -t alone < <(grep -l '^# Alone: ' tests/ops/*.sh)
+    printf '%s\n' "${shared[@]}" | xargs -P "$(nproc)" -I{} bash -c 'run_script {}'
+    [ ${#alone[@]} -gt 0 ] && printf '%s\n' "${alone[@]}" | xargs -I{} bash -c 'run_script {}'
     for script in tests/ops/*.sh; do
-        [ -e "$script" ] || continue
-        name=${script#tests/}
-        timeout 900 bash "$script" "$out" >"$logs/script" 2>&1
-        status=$?
+        log=$logs/$(basename "$script") name=${script#tests/}
+        status=$(cat "$log.status" 2>/dev/null || echo 255)
         # a script prints "ok - what" and "not ok - what", and "skip - what: reason"
-        ok=$(grep -ac '^ok - ' "$logs/script")
-        bad=$(grep -ac '^not ok - ' "$logs/script")
-        skip=$(grep -ac '^skip - ' "$logs/script")
-        [ $status -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+        ok=$(grep -ac '^ok - ' "$log")
+        bad=$(grep -ac '^not ok - ' "$log")
+        skip=$(grep -ac '^skip - ' "$log")
+        [ "$status" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
         passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
         if [ "$bad" -gt 0 ]; then
             printf 'FAIL  %-40s %d ok, %d failed (status %d)\n' "$name" "$ok" "$bad" "$status"
-            tail -n 60 "$logs/script"
+            tail -n 60 "$log"
         else
-            printf 'ok    %-40s %d ok%s\n' "$name" "$ok" "$([ "$skip" -gt 0 ] && echo ", $skip skipped")"
-            grep -a '^skip - ' "$logs/script"
+            printf 'ok    %-40s %d ok%s, %d s\n' "$name" "$ok" \
+                "$([ "$skip" -gt 0 ] && echo ", $skip skipped")" "$(cat "$log.seconds")"
+            grep -a '^skip - ' "$log"
         fi
     done
 fi

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The benches run, on the small base: what they print is whole and adds up.
+# Alone: it measures.
 #   tests/ops/bench.sh OUT
 set -uo pipefail
 cd "$(dirname "$0")/../.."

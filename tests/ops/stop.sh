@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SIGTERM in the middle of a job: status 0 within two seconds, the job queued again; the next start goes on
 # and ends with the very adapter of an unbroken run. A second job waits its turn meanwhile.
+# Alone: the time of a stop is bounded.
 #   tests/ops/stop.sh OUT
 set -uo pipefail
 cd "$(dirname "$0")/../.."

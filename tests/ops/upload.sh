@@ -2,6 +2,7 @@
 # A large upload costs little more than its bytes: memory does not grow with it, and it takes at most twice
 # the time of writing and hashing the same bytes, by form and by PUT. Both times are the best of a few
 # rounds, in turn, so that what else the machine does falls on both.
+# Alone: its times are compared with plain writing.
 #   tests/ops/upload.sh OUT
 set -uo pipefail
 cd "$(dirname "$0")/../.."
