@@ -120,13 +120,16 @@ test-tsan: ## the threaded rooms' tests under the thread sanitizer
 	@$(MAKE) --no-print-directory $(PARALLEL) tests-built BUILD=tsan
 	@tests/run.sh build/tsan tsan
 
+soak: all tests-built ## a simulated day of 10,000 tiny jobs with a clock that jumps; prints memory, descriptors, costs (15 minutes)
+	@bash tests/ops/soak.sh $(OUT) 10000
+
 test-reference: all ## the reference implementation (PyPI) reads what we wrote, in a virtual environment
 	@tests/reference/run.sh $(OUT) $(wildcard build/demo/adapter.safetensors)
 
 test-http: all ## stock clients from PyPI against the daemon, in a virtual environment
 	@tests/http/run.sh $(OUT)
 
-.PHONY: tests-built test-reference test-http bench bench-http bench-reference bench-base bench-built
+.PHONY: tests-built soak test-reference test-http bench bench-http bench-reference bench-base bench-built
 tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines $(BENCHES) $(SHIMS)
 
 bench: all bench-built ## time steps, memory and start-up at the real geometry (QUICK=1: 2 minutes)

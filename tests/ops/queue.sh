@@ -267,3 +267,41 @@ if [ "$(nproc)" -ge 2 ]; then
     for name in two one three; do call -X POST "$jobs/${named[$name]}/cancel"; done
     stop_daemon
 fi
+
+# ---- fifty small jobs, several workers ----------------------------------------------------------------------
+
+base_folder mini mini
+start_daemon "$out" --jobs-per-device 4
+printf '{"query":"say","tools":[],"answers":[]}\n' >"$work/one.jsonl"
+upload "$work/one.jsonl"
+curl -sN "$url/v1/events?stream=true&types=state,done" >"$work/states" &
+reader=$!
+hears() { curl -s "$url/metrics" | grep -qx 'needled_event_streams 1'; }
+expect "a reader follows fifty jobs" wait_for 20 hears
+body="{\"model\":\"mini\",\"training_file\":\"$file\",\"hyperparameters\":{\"lora_rank\":1,\"n_epochs\":1,\"batch_size\":1,\"val_split\":0}}"
+for n in $(seq 50); do
+    [ "$n" = 1 ] || echo next
+    printf 'url = "%s"\nheader = "Content-Type: application/json"\nsilent\noutput = "%s"\ndata = "%s"\n' \
+        "$url/v1/fine_tuning/jobs" "$work/made-$n" "${body//\"/\\\"}"
+done >"$work/creates"
+curl -K "$work/creates"
+all_ended() { [ "$(grep -c '^event: done' "$work/states")" -ge 50 ]; }
+expect "all end" wait_for 120 all_ended
+kill $reader
+made=$(cat "$work"/made-* | grep -o '"id":"ftjob-[^"]*"' | sort)
+# once STATUS: how many of the made jobs were told to be in it exactly once, and how many told there are
+once() {
+    local told
+    told=$(grep "\"type\":\"state\".*\"data\":{\"status\":\"$1\"" "$work/states" | grep -o '"fine_tuning_job_id":"[^"]*"' | cut -d'"' -f4 | sort)
+    echo "$(uniq -u <<<"$told" | comm -12 - <(cut -d'"' -f4 <<<"$made") | wc -l) of $(wc -l <<<"$told")"
+}
+expect "each is begun exactly once" is "$(once running)" "50 of 50"
+side_by_side() {
+    grep -o '"type":"state".*"data":{"status":"[a-z]*' "$work/states" |
+        awk -F'"' '$NF == "running" { now++; most = now > most ? now : most } $NF == "succeeded" { now-- } END { print most }'
+}
+expect "several at once, $(side_by_side) at most" [ "$(side_by_side)" -ge 2 ]
+expect "and succeeds exactly once" is "$(once succeeded)" "50 of 50"
+call "$url/v1/fine_tuning/jobs?limit=50"
+expect "with one attempt" is "$(grep -o '"attempts":1,' <<<"$answer" | wc -l) $(grep -o '"completed_steps":1,' <<<"$answer" | wc -l)" "50 50"
+stop_daemon
