@@ -78,8 +78,10 @@ case $out in
 *asan*|*tsan*) echo "skip - memory stays flat: a sanitizer keeps what is freed for a while" ;;
 *) expect "memory is flat: $first_kb kB, then $kb kB" [ "$kb" -le $((first_kb + 4096)) ] ;;
 esac
-expect "the last jobs cost no more than the first: $((cpu * 1000 / each)) us of the processor, then $((first_cpu * 1000 / each))" \
-    [ "$cpu" -le $((first_cpu * 3 / 2 + 50)) ]
+if [ "$total" -ge 1000 ]; then # fewer are too few for their cost to be known
+    expect "the last jobs cost no more than the first: $((cpu * 1000 / each)) us of the processor, before $((first_cpu * 1000 / each))" \
+        [ "$cpu" -le $((first_cpu * 5 / 4)) ]
+fi
 
 # ---- what was told -------------------------------------------------------------------------------------
 
