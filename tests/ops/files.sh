@@ -62,6 +62,26 @@ expect "bytes without a file go at the start" has_not 'file-stranded' "$(ls "$wo
 expect "which is told" has "nobody's, removed: 1" "$(cat "$work/needled.log")"
 expect "those of a file stay" cmp -s "$work/good.jsonl" "$work/state/uploads/$good"
 
+# ---- what takes long is done beside the connections ---------------------------------------------------
+
+lines 10000 >"$work/many.jsonl"
+upload "$work/many.jsonl"
+reports=()
+for n in 1 2 3 4 5 6; do # more than are made at once
+    curl -s --max-time 120 -o "$work/report-$n" "$url/v1/files/$file/report?model=mini" &
+    reports+=($!)
+done
+busy() { for n in "${reports[@]}"; do kill -0 "$n" 2>/dev/null && return; done; false; }
+served=0
+while busy; do
+    call "$url/v1/models" && [ "$status" = 200 ] && busy && served=$((served + 1))
+done
+expect "while reports are made others are served: $served" [ $served -ge 2 ]
+whole=$(grep -l '"lines":10000,' "$work"/report-* | wc -l)
+expect "a report is whole or told to come later: $whole of 6" is "$whole $((6 - whole))" \
+    "$(grep -l '"object":"file.report"' "$work"/report-* | wc -l) $(grep -l 'try again in a moment' "$work"/report-* | wc -l)"
+call -X DELETE "$url/v1/files/$file"
+
 # ---- needlectl ---------------------------------------------------------------------------------------
 
 ctl upload "$work/bad.jsonl" --expires 3600 --json

@@ -38,6 +38,7 @@ unset CUDA_VISIBLE_DEVICES
 call "$url/v1/devices"
 expect "no-gpu.env: starts on the CPU and says that no GPU is active" has '"id":"cpu:0".*"gpu_active":false' "$answer"
 expect "no-gpu.env: and why" has '"platform":"cuda","reason":"[^"]{10,}"' "$answer"
+expect "the libraries' versions are in the log" has 'needled [0-9.]+\S*, cJSON [0-9.]+, SQLite [0-9.]+' "$(<"$work/needled.log")"
 expect "no-gpu.env: in the log too" has 'cuda is not available: ' "$(<"$work/needled.log")"
 upload "$work/data.jsonl"
 create_with "$quick,\"n_epochs\":1" mini '"device":"cuda"'
