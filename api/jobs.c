@@ -9,12 +9,14 @@
 #include "store/checkpoints.h"
 #include "store/jobs.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define JOBS_DEFAULT 20
 #define CHECKPOINTS_DEFAULT 10
 #define METADATA_PAIRS_MAX 16
+#define STATES_BYTES 96 /* all seven, each between commas */
 
 /* A create of the platform's shape is answered 201, as there; all else 200. */
 static unsigned status_of(const struct request *request, const struct job_record *job)
@@ -124,21 +126,44 @@ static bool read_metadata(const struct request *request, struct jobs_filter *fil
     return true;
 }
 
-/* *ret_pairs: the filter's text, for the caller to free. */
-static bool read_filter(const struct request *request, struct jobs_filter *filter, char **ret_pairs,
+/* "queued,paused" as the filter has them, ",queued,paused,"; "" where none is asked for. */
+static bool read_states(const struct request *request, char ret_states[STATES_BYTES],
                         struct error *err)
 {
+    const char *at = request_query(request, "status");
+    size_t used = 0;
+
+    ret_states[0] = '\0';
+    while (at) {
+        char name[24];
+        const size_t length = strcspn(at, ",");
+        enum job_state state;
+
+        (void)snprintf(name, sizeof(name), "%.*s", length < sizeof(name) ? (int)length : 0, at);
+        if (!job_state_from_name(name, &state))
+            return error_set_param(err, ERR_INVALID, "status",
+                                   "status is '%.40s', some of validating_files, queued, running, "
+                                   "paused, succeeded, failed, cancelled are needed, with commas",
+                                   at);
+        if (!strstr(ret_states, name)) /* none is a part of another */
+            used += (size_t)snprintf(ret_states + used, STATES_BYTES - used, "%s%s,",
+                                     used ? "" : ",", name);
+        at = at[length] ? at + length + 1 : NULL;
+    }
+    return true;
+}
+
+/* *ret_pairs: the filter's text, for the caller to free; ret_states is borrowed by the filter. */
+static bool read_filter(const struct request *request, struct jobs_filter *filter, char **ret_pairs,
+                        char ret_states[STATES_BYTES], struct error *err)
+{
     struct json *pairs = json_new_array();
-    enum job_state state;
     bool ok;
 
-    filter->state = request_query(request, "status");
-    ok = !filter->state || job_state_from_name(filter->state, &state) ||
-         error_set_param(err, ERR_INVALID, "status",
-                         "status is '%.40s', one of validating_files, queued, running, paused, "
-                         "succeeded, failed, cancelled is needed",
-                         filter->state);
-    ok = ok && read_metadata(request, filter, pairs, err);
+    filter->search = request_query(request, "search");
+    ok = read_states(request, ret_states, err) && read_metadata(request, filter, pairs, err);
+    if (ret_states[0])
+        filter->states = ret_states;
     if (ok && json_count(pairs) > 0)
         ok = json_print_text(pairs, ret_pairs, err);
     json_free(pairs);
@@ -149,7 +174,7 @@ bool jobs_handle_list(struct request *request, struct error *err)
 {
     struct job_outlook outlooks[LIMIT_EVENT_PAGE];
     struct jobs_filter filter = {0};
-    char *pairs = NULL;
+    char states[STATES_BYTES], *pairs = NULL;
     struct job_record *jobs = NULL;
     struct store_page page;
     size_t count = 0;
@@ -159,7 +184,7 @@ bool jobs_handle_list(struct request *request, struct error *err)
     if (!page_read(request, JOBS_DEFAULT, LIMIT_EVENT_PAGE, &page, err))
         return false;
     page.ascending = false;
-    if (!read_filter(request, &filter, &pairs, err))
+    if (!read_filter(request, &filter, &pairs, states, err))
         return false;
     filter.metadata_json = pairs;
     ok = jobs_list(request->store, &filter, &page, &jobs, &count, &has_more, err);

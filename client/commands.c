@@ -141,7 +141,7 @@ static bool add_metadata(struct http *http, const struct words *words, char *pat
 
 int command_jobs(struct http *http, int count, char **arguments)
 {
-    static const char *const options[] = {"--after", "--status"};
+    static const char *const options[] = {"--after", "--status", "--search"};
     char path[PATH_BYTES];
     const char *limit;
     struct words words;

@@ -26,7 +26,9 @@ static const struct command commands[] = {
      command_estimate},
     {"watch", "JOB [--curve] [--json]", "follow a job until it ends; Ctrl-C leaves it running",
      command_watch},
-    {"jobs", "[--status STATUS] [--metadata NAME=VALUE]... [--limit N] [--after JOB] [--json]",
+    {"jobs",
+     "[--status STATUS] [--search TEXT] [--metadata NAME=VALUE]... [--limit N] [--after JOB] "
+     "[--json]",
      "the newest jobs", command_jobs},
     {"move", "JOB [--position N] [--before JOB] [--after JOB] [--to END] [--priority N] [--json]",
      "give a waiting job another place in the queue", command_move},

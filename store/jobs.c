@@ -343,9 +343,13 @@ bool jobs_find_repeat(struct store *store, const struct job_record *asked, int64
     return ok;
 }
 
-/* ?3: pairs that are all there; ?4: 1 where there must be none; ?5: a state. */
+/* ?3: pairs that are all there; ?4: 1 where there must be none; ?5: states; ?6: a part of what a job is
+ * called, which without a suffix is its base and the end of its id. */
 #define FILTER                                                                                     \
-    " AND (?5 IS NULL OR state = ?5)"                                                              \
+    " AND (?5 IS NULL OR instr(?5, ',' || state || ',') > 0)"                                      \
+    " AND (?6 IS NULL OR instr(lower(suffix || char(10) || id || char(10) || base_model || '-'"    \
+    " || substr(id, -8) || char(10) || parent_model || char(10) || fine_tuned_model), lower(?6)) " \
+    "> 0)"                                                                                         \
     " AND (?4 = 0 OR metadata_json IS NULL OR metadata_json = '{}')"                               \
     " AND (?3 IS NULL OR NOT EXISTS (SELECT 1 FROM json_each(?3) AS want WHERE NOT EXISTS"         \
     " (SELECT 1 FROM json_each(jobs.metadata_json) AS has"                                         \
@@ -364,7 +368,8 @@ bool jobs_list(struct store *store, const struct jobs_filter *filter, const stru
         return false;
     sql_bind_text(store, statement, 3, filter->metadata_json);
     sql_bind_int(store, statement, 4, filter->without_metadata);
-    sql_bind_text(store, statement, 5, filter->state);
+    sql_bind_text(store, statement, 5, filter->states);
+    sql_bind_text(store, statement, 6, filter->search);
     if (!sql_read_rows(store, statement, &kind, page->limit, &rows, err))
         return false;
     *ret_jobs = rows.records;

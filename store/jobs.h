@@ -101,7 +101,8 @@ MUST_CHECK bool jobs_find_repeat(struct store *store, const struct job_record *a
 struct jobs_filter {
     const char *metadata_json; /* array of [name, value], each of which a job has; NULL: any */
     bool without_metadata;     /* only jobs that have none */
-    const char *state;         /* its name; NULL: any */
+    const char *states;        /* names, each between commas: ",queued,paused,"; NULL: any */
+    const char *search; /* a part of name, id or model, letters of ASCII in either case; NULL */
 };
 /* *ret_jobs: array for the caller; release each, then free(). */
 MUST_CHECK bool jobs_list(struct store *store, const struct jobs_filter *filter,

@@ -227,6 +227,9 @@ call "$jobs?limit=100"
 all=$(count_jobs)
 listed $((all - 3)) 'metadata=null'
 listed 0 'metadata=null&status=queued'
+listed $((all - 3)) 'metadata=null&status=queued,running,succeeded,failed,cancelled,paused,validating_files,queued'
+listed 0 'search=no-such-name'
+listed $all "search=NEEDLE-3"
 bad_list() {
     call -g "$jobs?$2"
     expect "$2 is refused for $1" refused 400 "$1" "$1"
@@ -237,6 +240,8 @@ bad_list metadata 'metadata[]=a'
 bad_list metadata 'metadata[team]=a&metadata[team]=b'
 bad_list metadata 'metadata=null&metadata[team]=a'
 bad_list status 'status=done'
+bad_list status 'status=queued,'
+bad_list status 'status='
 bad_list limit 'limit=0'
 bad_list limit 'limit=1001'
 bad_list limit 'limit=x'

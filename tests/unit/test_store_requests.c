@@ -156,8 +156,14 @@ static void a_list_is_of_the_jobs_that_have_what_is_asked_for(void **state)
         {{.metadata_json = "[[\"Team\",\"a\"]]"}, ""},
         {{.metadata_json = "[[\"run\",\"07\"]]"}, ""},
         {{.without_metadata = true}, "none empty "},
-        {{.state = "cancelled"}, "other "},
-        {{.metadata_json = "[[\"team\",\"a\"]]", .state = "cancelled"}, ""},
+        {{.states = ",cancelled,"}, "other "},
+        {{.states = ",cancelled,validating_files,"}, "none empty one other both "},
+        {{.states = ",queued,paused,"}, ""},
+        {{.metadata_json = "[[\"team\",\"a\"]]", .states = ",cancelled,"}, ""},
+        {{.search = "OTHE"}, "other "},
+        {{.search = "o"}, "none one other both "},
+        {{.search = "o", .states = ",cancelled,"}, "other "},
+        {{.search = "%"}, ""},
     };
     const struct store_page page = {.after = "", .limit = 10};
 
