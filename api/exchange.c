@@ -292,7 +292,6 @@ enum MHD_Result exchange_handle(void *context, struct MHD_Connection *connection
     const union MHD_ConnectionInfo *info;
     enum MHD_Result result;
 
-    (void)version; /* the library's business */
     if (!request) {
         request = request_new(&listener->exchange->services, connection, url, method);
         if (!request)
@@ -300,6 +299,7 @@ enum MHD_Result exchange_handle(void *context, struct MHD_Connection *connection
         *state = request;
         info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
         request->listener = listener;
+        request->is_old = strcmp(version, "HTTP/1.0") == 0;
         request->entry = info ? info->socket_context : NULL;
         connections_set_busy(listener->exchange->connections, request->entry);
         (void)atomic_fetch_add(&listener->exchange->open_count, 1);

@@ -66,6 +66,12 @@ static bool add_text(struct text *text, const char *name, const char *bytes, siz
     if (size >= sizeof(text->bytes) - text->size)
         return error_set_param(err, ERR_INVALID, name, "'%s' is longer than %d bytes", name,
                                FIELD_MAX - 1);
+    for (size_t i = 0; i < size; i++) {
+        if ((unsigned char)bytes[i] < 0x20 || bytes[i] == 0x7f)
+            return error_set_param(err, ERR_INVALID, name,
+                                   "'%s' has a control character at byte %zu", name,
+                                   text->size + i);
+    }
     memcpy(text->bytes + text->size, bytes, size);
     text->size += size;
     return true;

@@ -104,7 +104,8 @@ bool guard_check_host(const struct guard *guard, struct request *request, bool i
                         "the header %s stands there twice, once is right", request->repeated);
         return false;
     }
-    if (!is_socket &&
+    /* Pages, against which this is, name a host always: without one it is a health check or a script. */
+    if (!is_socket && (request->host || !request->is_old) &&
         (!request->host || !read_host(request->host, host) || !host_is_ours(guard, host))) {
         response_refuse(&request->response, 403, "host_not_allowed", NULL,
                         "the Host '%.100s' is not one this server answers for; allowed_hosts "
@@ -250,6 +251,7 @@ static const struct {
     const char *word;
 } named[] = {
     {"/v1/files/{}/complete", OWNED_UPLOAD, "upload"},
+    {"/v1/uploads/{}", OWNED_UPLOAD, "upload"},
     {"/v1/files/{}", OWNED_FILE, "file"},
     {"/v1/fine_tuning/jobs/{}", OWNED_JOB, "job"},
     {"/v1/fine_tuning/sweeps/{}", OWNED_SWEEP, "sweep"},

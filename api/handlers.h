@@ -46,6 +46,7 @@ MUST_CHECK bool webhooks_handle_types(struct request *request, struct error *err
 MUST_CHECK bool files_handle_create(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_complete(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_put(struct request *request, struct error *err);
+MUST_CHECK bool uploads_handle_delete(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_report(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_example(struct request *request, struct error *err);
 MUST_CHECK bool files_handle_list(struct request *request, struct error *err);

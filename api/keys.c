@@ -4,6 +4,7 @@
 #include "api/page.h"
 #include "api/request.h"
 #include "api/stream.h"
+#include "api/text.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
@@ -56,11 +57,8 @@ static bool read_name(const struct json *body, struct key_record *key, struct er
 
     if (!json_get_string(body, "name", true, &name, err))
         return false;
-    for (const char *at = name; *at; at++) {
-        if ((unsigned char)*at < 0x20 || *at == 0x7f)
-            return error_set_param(err, ERR_INVALID, "name",
-                                   "'name' has a control character at byte %td", at - name);
-    }
+    if (!text_check_label("name", name, err))
+        return false;
     if (!name[0] || strlen(name) >= sizeof(key->name))
         return error_set_param(err, ERR_INVALID, "name",
                                "'name' has %zu bytes, 1 to %zu are needed", strlen(name),

@@ -17,10 +17,32 @@
 #define ARENA_MAX                                                                                  \
     ((size_t)256 << 10) /* texts of one request; the library bounds its header below */
 
+/* "http://authority/path", which clients of a proxy send: its authority is the host that was asked for,
+ * whatever the header says (RFC 9112, 3.2.2). */
+static const char *skip_authority(struct request *request)
+{
+    const char *url = request->url, *start;
+    size_t size;
+
+    if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
+        return url;
+    start = strstr(url, "://") + 3;
+    size = strcspn(start, "/");
+    request->host = arena_copy(&request->arena, start, size);
+    if (!request->host)
+        request->malformed = true;
+    return start[size] ? start + size : "/";
+}
+
 /* The path is cut at its slashes first and decoded after: an id may hold an escaped slash. */
 static void split_path(struct request *request)
 {
-    const char *at = request->url;
+    const char *at = skip_authority(request);
+
+    if (strcmp(at, "*") == 0) { /* of the server, not of a path: OPTIONS takes it */
+        request->asterisk = true;
+        return;
+    }
 
     if (*at != '/') {
         request->malformed = true;
@@ -65,13 +87,25 @@ static const char *header(struct MHD_Connection *connection, const char *name)
     return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
 }
 
-/* Headers that decide who may ask: of two, somebody before us may have looked at the other. */
-static const char *const single[] = {"Host", "Origin", "Authorization", "Content-Type"};
+/* Headers that decide who may ask, and what is done: of two, somebody before us may have looked at the
+ * other. */
+static const char *const single[] = {"Host", "Origin", "Authorization", "Content-Type",
+                                     "Idempotency-Key"};
 
 struct header_counts {
     size_t count[COUNT_OF(single)], length_count, coding_count;
     bool misnamed; /* white space before a colon: the library reads another name than others do */
+    bool unclean;  /* a control character: also a line end that is one to others alone */
 };
+
+static bool has_control(const char *text)
+{
+    for (; *text; text++) {
+        if (((unsigned char)*text < 0x20 && *text != '\t') || *text == 0x7f)
+            return true;
+    }
+    return false;
+}
 
 static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *name,
                                     const char *value)
@@ -79,12 +113,12 @@ static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, cons
     struct header_counts *counts = context;
 
     (void)kind; /* only one kind is asked for */
-    (void)value;
     for (size_t i = 0; i < COUNT_OF(single); i++)
         counts->count[i] += strcasecmp(name, single[i]) == 0;
     counts->length_count += strcasecmp(name, "Content-Length") == 0;
     counts->coding_count += strcasecmp(name, "Transfer-Encoding") == 0;
     counts->misnamed = counts->misnamed || name[strcspn(name, " \t")] != '\0';
+    counts->unclean = counts->unclean || has_control(name) || (value && has_control(value));
     return MHD_YES;
 }
 
@@ -102,6 +136,8 @@ static const char *find_framing_fault(const struct header_counts *counts, const 
 {
     if (counts->misnamed)
         return "a header has white space before its colon, 'Name: value' is right";
+    if (counts->unclean)
+        return "a header has a control character, 'Name: value' and a line end are right";
     if (counts->length_count > 1)
         return "the header Content-Length stands there twice, once is right";
     if (counts->coding_count > 1)

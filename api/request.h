@@ -76,12 +76,14 @@ struct request {
 
     const char *method; /* HEAD is routed as GET */
     bool head;
+    bool is_old;               /* HTTP/1.0, which need not name a host */
     const char *repeated;      /* a header that may stand there once and does twice, or NULL */
     const char *framing_fault; /* why its end is unclear, or NULL: the connection ends with it */
     const char *url;           /* as sent, for the log */
     const char *segments[REQUEST_SEGMENT_MAX];
     size_t segment_count;
     bool malformed;
+    bool asterisk; /* the target is "*" */
     struct query_field *query;
     const char *host, *origin, *authorization, *content_type, *accept, *last_event_id; /* or NULL */
     const char *accept_encoding, *if_none_match;                                       /* or NULL */

@@ -51,6 +51,7 @@ static const struct route routes[] = {
     {"GET", "/v1/files/{}/examples/{}", files_handle_example, DROP, ROUTE_READ},
     {"POST", "/v1/files/{}/complete", files_handle_complete, DROP, ROUTE_SUBMIT},
     {"PUT", "/v1/uploads/{}", files_handle_put, RAW, ROUTE_LINK},
+    {"DELETE", "/v1/uploads/{}", uploads_handle_delete, DROP, ROUTE_SUBMIT},
     {"POST", "/v1/fine_tuning/estimate", estimates_handle_create, JSON, ROUTE_READ},
     {"POST", "/v1/fine_tuning/jobs", jobs_handle_create, JSON, ROUTE_SUBMIT},
     {"GET", "/v1/fine_tuning/jobs", jobs_handle_list, DROP, ROUTE_READ},
@@ -120,10 +121,29 @@ static void allow(char *list, size_t capacity, const char *method)
                    strcmp(method, "GET") == 0 ? ", HEAD" : ""); /* three methods at most: fits */
 }
 
+/* "*", the server as a whole: OPTIONS is answered, nothing else is asked of it. */
+static void answer_asterisk(struct request *request)
+{
+    static const char methods[] = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
+
+    static_assert(sizeof(methods) <= sizeof(request->response.allow), "every method fits");
+    if (strcmp(request->method, "OPTIONS") != 0) {
+        response_refuse(&request->response, 400, "invalid_request", NULL,
+                        "the target '*' goes with OPTIONS, %.20s needs a path", request->method);
+        return;
+    }
+    response_set_empty(&request->response, 204);
+    memcpy(request->response.allow, methods, sizeof(methods));
+}
+
 bool router_match(struct request *request)
 {
     char allowed[sizeof(request->response.allow)] = "";
 
+    if (request->asterisk) {
+        answer_asterisk(request);
+        return false;
+    }
     if (request->malformed || request->segment_count > REQUEST_SEGMENT_MAX) {
         response_refuse(&request->response, request->malformed ? 400 : 404,
                         request->malformed ? "invalid_request" : "not_found", NULL,

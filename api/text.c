@@ -174,6 +174,14 @@ void text_label(char *ret_label, size_t capacity, const char *filename)
         memcpy(ret_label, "upload", sizeof("upload"));
 }
 
+bool text_check_label(const char *field, const char *text, struct error *err)
+{
+    const size_t size = strlen(text), at = utf8_find_control(text, size, "");
+
+    return at == size || error_set_param(err, ERR_INVALID, field,
+                                         "'%s' has a control character at byte %zu", field, at);
+}
+
 bool text_equal_secret(const char *given, const char *secret)
 {
     size_t given_size = strlen(given), secret_size = strlen(secret);

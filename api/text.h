@@ -39,6 +39,9 @@ MUST_CHECK bool text_read_number(const char *text, int64_t max, int64_t *ret_num
  * "_", cut to capacity at a character's end. Never empty. */
 void text_label(char *ret_label, size_t capacity, const char *filename);
 
+/* That a text which people will read in a list has no control character; field names it. */
+MUST_CHECK bool text_check_label(const char *field, const char *text, struct error *err);
+
 /* Equal, in a time that depends on the length of `given` alone. */
 bool text_equal_secret(const char *given, const char *secret);
 

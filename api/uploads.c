@@ -137,3 +137,24 @@ bool files_handle_complete(struct request *request, struct error *err)
         return false;
     return response_set_json(&request->response, 201, objects_file(&file), err);
 }
+
+/* Its link goes with it: bytes on their way find no reservation. */
+bool uploads_handle_delete(struct request *request, struct error *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct reservation_record reservation;
+    struct json *answer;
+
+    if (!reservations_delete(request->store, request->params[0], &reservation, err))
+        return false;
+    if (reservation.file_id[0] &&
+        (!dataset_path(path, sizeof(path), request->services->state_folder, reservation.file_id,
+                       err) ||
+         !file_remove(path, err)))
+        return false;
+    answer = json_new_object();
+    json_add_string(answer, "id", reservation.id);
+    json_add_string(answer, "object", "upload");
+    json_add_bool(answer, "deleted", true);
+    return response_set_json(&request->response, 200, answer, err);
+}

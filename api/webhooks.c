@@ -5,6 +5,7 @@
 #include "api/outbound.h"
 #include "api/page.h"
 #include "api/request.h"
+#include "api/text.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
@@ -74,6 +75,8 @@ static bool read_text(const struct json *body, const char *field, char *ret_text
     if (!text[0] || strlen(text) >= capacity)
         return error_set_param(err, ERR_INVALID, field, "'%s' has %zu bytes, 1 to %zu are needed",
                                field, strlen(text), capacity - 1);
+    if (!text_check_label(field, text, err))
+        return false;
     memcpy(ret_text, text, strlen(text) + 1);
     return true;
 }

@@ -96,6 +96,8 @@ static int delete_file(struct http *http, int count, char **arguments)
     if (!words_read("files delete", count, arguments, &words))
         return COMMAND_USAGE;
     file_path(http, words.word[0], "", path);
+    if (strncmp(words.word[0], "upload-", strlen("upload-")) == 0)
+        http_join(http, "/v1/uploads/", words.word[0], "", path, sizeof(path));
     if (!http_delete(http, path, &answer))
         return output_refused(http);
     if (!words_value(&words, "--json"))

@@ -209,6 +209,33 @@ bool reservations_complete(struct store *store, const char *id, struct file_reco
     return sql_commit(store, err);
 }
 
+static bool delete_row(struct store *store, const char *id, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    if (!sql_start(store, "DELETE FROM reservations WHERE id = ?1", &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, id);
+    return sql_run(store, statement, err);
+}
+
+bool reservations_delete(struct store *store, const char *id,
+                         struct reservation_record *ret_reservation, struct error *err)
+{
+    bool ok;
+
+    if (!sql_begin(store, err))
+        return false;
+    ok = reservations_get(store, id, ret_reservation, err) &&
+         (strcmp(ret_reservation->state, "completed") != 0 || refuse_state(ret_reservation, err)) &&
+         delete_row(store, id, err);
+    if (!ok) {
+        sql_rollback(store);
+        return false;
+    }
+    return sql_commit(store, err);
+}
+
 static bool read_left_over(sqlite3_stmt *statement, void *ret_record, struct error *err)
 {
     (void)err; /* nothing here can fail */

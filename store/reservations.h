@@ -39,6 +39,9 @@ MUST_CHECK bool reservations_set_stored(struct store *store, const char *id,
 /* stored -> completed, together with the file's record. */
 MUST_CHECK bool reservations_complete(struct store *store, const char *id,
                                       struct file_record *ret_file, struct error *err);
+/* Removes one that was not completed. *ret_reservation: what it was, for its bytes. */
+MUST_CHECK bool reservations_delete(struct store *store, const char *id,
+                                    struct reservation_record *ret_reservation, struct error *err);
 /* Removes those that are over, at most limit. *ret_file_ids: the bytes nobody will need, an array of
  * STORE_ID_SIZE each for the caller to free(). */
 MUST_CHECK bool reservations_sweep(struct store *store, size_t limit,

@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <cjson/cJSON.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@
     ((size_t)1 << 30)                /* what reading a text of LIMIT_HEADER_BYTES may take         \
                                       */
 #define EXACT_MAX 9007199254740992.0 /* 2^53: whole numbers up to here are exact */
+#define RANGE_DIGITS_MIN 5           /* 1e999: shorter numbers are in range */
 #define LOST (1 << 20) /* our mark in cJSON's type: a child was lost for want of memory */
 
 /* struct json is cJSON under another name: only this file knows. */
@@ -32,9 +34,10 @@ static struct json *outside(cJSON *item)
 
 static bool refuse(struct error *err, const struct strict_finding *finding)
 {
-    return error_set(err, ERR_INVALID, "%s, at byte %zu%s%s%s", finding->reason,
-                     finding->column - 1, finding->field[0] ? " (field '" : "", finding->field,
-                     finding->field[0] ? "')" : "");
+    return error_set_param(err, ERR_INVALID, finding->field, "%s, at byte %zu%s%s%s",
+                           finding->reason, finding->column - 1,
+                           finding->field[0] ? " (field '" : "", finding->field,
+                           finding->field[0] ? "')" : "");
 }
 
 /* cJSON's strings end at a NUL, so an escaped one would cut the text. */
@@ -48,6 +51,58 @@ static const struct strict_value *find_nul(const struct strict_value *value)
     for (const struct strict_value *child = value->child; child && !found; child = child->next)
         found = find_nul(child);
     return found;
+}
+
+/* A number that is not one of the machine's: beyond the largest, or not 0 and below the smallest. */
+static bool is_out_of_range(const struct strict_value *number)
+{
+    char *text;
+    double read;
+    bool is_zero = true;
+
+    if ((number->kind != STRICT_INT && number->kind != STRICT_FLOAT) ||
+        number->size < RANGE_DIGITS_MIN)
+        return false;
+    text = strndup(number->text, number->size);
+    if (!text)
+        return false; /* cJSON will say so */
+    read = strtod(text, NULL);
+    for (const char *at = text; *at && *at != 'e' && *at != 'E'; at++)
+        is_zero = is_zero && !(*at >= '1' && *at <= '9');
+    free(text);
+    return !isfinite(read) || (read == 0 && !is_zero);
+}
+
+/* *ret_member: the innermost member that it stands in, or untouched. */
+static const struct strict_value *find_out_of_range(const struct strict_value *value,
+                                                    const struct strict_value **ret_member)
+{
+    const struct strict_value *found = is_out_of_range(value) ? value : NULL;
+
+    for (const struct strict_value *child = value->child; child && !found; child = child->next) {
+        found = find_out_of_range(child, ret_member);
+        if (found && !*ret_member && child->key)
+            *ret_member = child;
+    }
+    return found;
+}
+
+static bool check_ranges(const struct strict_value *value, struct error *err)
+{
+    const struct strict_value *member = NULL, *number = find_out_of_range(value, &member);
+    char name[64] = "";
+
+    if (!number)
+        return true;
+    if (member)
+        (void)snprintf(name, sizeof(name), "%.*s",
+                       (int)utf8_cut(member->key, member->key_size, sizeof(name) - 1), member->key);
+    return error_set_param(err, ERR_INVALID, name,
+                           "%s%s%s'%.*s%s' is a number that no machine number comes near, at byte "
+                           "%zu",
+                           name[0] ? "field '" : "", name, name[0] ? "': " : "",
+                           number->size > 24 ? 20 : (int)number->size, number->text,
+                           number->size > 24 ? "..." : "", number->column - 1);
 }
 
 static bool check(const char *text, size_t size, struct error *err)
@@ -66,7 +121,7 @@ static bool check(const char *text, size_t size, struct error *err)
     else if ((nul = find_nul(value)) != NULL)
         error_set(err, ERR_INVALID, "a string holds a NUL (\\u0000), at byte %zu", nul->column - 1);
     else
-        ok = true;
+        ok = check_ranges(value, err);
     arena_release(&scratch);
     return ok;
 }

@@ -95,6 +95,18 @@ size_t utf8_find_surrogate(const char *text, size_t size)
     return size;
 }
 
+size_t utf8_find_control(const char *text, size_t size, const char *taken)
+{
+    for (size_t i = 0; i < size; i++) {
+        const unsigned char byte = (unsigned char)text[i];
+        const bool upper = byte == 0xc2 && i + 1 < size && (unsigned char)text[i + 1] < 0xa0;
+
+        if (upper || byte == 0x7f || (byte < 0x20 && (byte == 0 || !strchr(taken, byte))))
+            return i;
+    }
+    return size;
+}
+
 size_t utf8_cut(const char *text, size_t size, size_t max)
 {
     if (size <= max)

@@ -30,6 +30,10 @@ size_t utf8_encode(uint32_t code, char ret_bytes[UTF8_BYTES_MAX]);
  * there is none. */
 size_t utf8_find_surrogate(const char *text, size_t size);
 
+/* Offset of the first control character (below a space, DELETE, U+0080 to U+009F) that is none of the
+ * bytes in `taken`; size when there is none. The text is well formed. */
+size_t utf8_find_control(const char *text, size_t size, const char *taken);
+
 /* The longest beginning of well-formed text that is at most max bytes and ends on a character. */
 size_t utf8_cut(const char *text, size_t size, size_t max);
 

@@ -1,6 +1,7 @@
 #include "daemon/sched/request.h"
 
 #include "daemon/base/json.h"
+#include "daemon/base/utf8.h"
 #include "daemon/sched/order.h"
 
 #include <inttypes.h>
@@ -228,6 +229,11 @@ static size_t character_count(const char *text)
     return count;
 }
 
+static bool has_control(const char *text, const char *taken)
+{
+    return utf8_find_control(text, strlen(text), taken) < strlen(text);
+}
+
 static bool check_metadata(const struct json *metadata, struct error *err)
 {
     if (json_count(metadata) > METADATA_PAIRS)
@@ -239,11 +245,19 @@ static bool check_metadata(const struct json *metadata, struct error *err)
             return error_set_param(err, ERR_INVALID, "metadata",
                                    "a key of 'metadata' is longer than %d characters: '%.32s...'",
                                    METADATA_KEY_CHARACTERS, json_name(pair));
+        if (has_control(json_name(pair), ""))
+            return error_set_param(err, ERR_INVALID, "metadata",
+                                   "a key of 'metadata' has a control character");
         if (json_kind_of(pair) != JSON_STRING ||
             character_count(json_text(pair)) > METADATA_VALUE_CHARACTERS)
             return error_set_param(err, ERR_INVALID, "metadata",
                                    "'metadata.%.64s' is not a text of at most %d characters",
                                    json_name(pair), METADATA_VALUE_CHARACTERS);
+        if (has_control(json_text(pair), "\t\n\r"))
+            return error_set_param(err, ERR_INVALID, "metadata",
+                                   "'metadata.%.64s' has a control character that is neither a "
+                                   "tab nor a line end",
+                                   json_name(pair));
     }
     return true;
 }

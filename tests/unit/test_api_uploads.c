@@ -132,6 +132,42 @@ static void three_calls_make_a_file(void **state)
     web_release(&answer);
 }
 
+static void give_up(const char *id, struct web_answer *ret_answer)
+{
+    web_ask(d.port, ret_answer, "DELETE /v1/uploads/%s HTTP/1.1\r\n" AS_CLIENT "\r\n", id);
+}
+
+static void an_upload_is_given_up_with_its_bytes_until_it_is_a_file(void **state)
+{
+    (void)state;
+    struct web_answer answer;
+    char id[600], path[600];
+
+    for (int i = 0; i < 2; i++) {
+        reserve("{\"name\":\"a.jsonl\",\"bytes\":" SIZE "}", id, path);
+        if (i == 1) {
+            put(path, LINE, &answer);
+            expect(&answer, 200, "");
+        }
+        give_up(id, &answer);
+        assert_non_null(strstr(answer.body, "\"deleted\":true"));
+        expect(&answer, 200, "");
+        assert_int_equal(api_daemon_count_uploads(&d), 0);
+        put(path, LINE, &answer);
+        expect(&answer, 404, "not_found");
+        give_up(id, &answer);
+        expect(&answer, 404, "not_found");
+    }
+    reserve("{\"name\":\"a.jsonl\",\"bytes\":" SIZE "}", id, path);
+    put(path, LINE, &answer);
+    expect(&answer, 200, "");
+    complete(id, &answer);
+    expect(&answer, 201, "");
+    give_up(id, &answer);
+    expect(&answer, 409, "invalid_upload");
+    assert_int_equal(api_daemon_count_uploads(&d), 1);
+}
+
 static void a_call_at_the_wrong_time_says_so(void **state)
 {
     (void)state;
@@ -498,6 +534,7 @@ int main(void)
 #define EACH(test) cmocka_unit_test_setup_teardown(test, open_with_key, close_it)
     const struct CMUnitTest tests[] = {
         EACH(three_calls_make_a_file),
+        EACH(an_upload_is_given_up_with_its_bytes_until_it_is_a_file),
         EACH(a_call_at_the_wrong_time_says_so),
         EACH(bytes_that_do_not_fit_leave_nothing_and_the_link_open),
         EACH(lines_that_are_none_are_named),
