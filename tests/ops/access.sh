@@ -78,6 +78,8 @@ authorized "$read" "$url/v1/models"
 expect "and over at once" is "$status $(field code <<<"$answer")" "401 invalid_api_key"
 gone() { ! kill -0 $reader 2>/dev/null; }
 expect "also for its open streams" wait_for 10 gone
+call -X POST "$url/v1/files?api_key=$submit"
+expect "a key in an address is none" is "$status $(field code <<<"$answer")" "401 invalid_api_key"
 expect "no secret is in the log" has_not "needle_ft_|Bearer" "$(cat "$work/needled.log")"
 
 # ---- a key file that everybody can read -----------------------------------------------------------------

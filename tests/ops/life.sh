@@ -195,6 +195,7 @@ fault=$(error_of "$job")
 step=$(sed -n 's/.*"message":"step \([0-9]*\): the [a-z ]* is not a finite number.*/\1/p' <<<"$fault")
 expect "a loss that is no number fails the job and names the step" has \
     '^failed [1-9]\d*$' "$(field status <<<"$job") $step"
+expect "no number in its events is none" has_not '[:,\[]\s*-?(nan|inf)' "$events"
 expect "only the steps before it are told" is "$(told metrics step | tail -n 1)" "$((step - 1))"
 call "$jobs/$id/checkpoints"
 last=$(sed -n 's/.*"data":\[{[^}]*"fine_tuned_model_checkpoint":"\([^"]*\)".*/\1/p' <<<"$answer")

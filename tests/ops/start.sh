@@ -47,6 +47,10 @@ create_with "$quick,\"n_epochs\":1" mini
 follow "$id"
 expect "no-gpu.env: another runs on the CPU, and its record says so" is \
     "$(field status <<<"$job") $(field device_used <<<"$job")" "succeeded cpu:0"
+expect "what is all zero in the base is left out and listed" has \
+    '"skipped_groups":\[{"path":"stack/layers/block/self_attn/gate_proj/kernel","reason":"all zero in the base"}\]' "$job"
+call "$url/healthz"
+expect "how changes are kept is told" has '"durability":"wal, synchronous=full"' "$answer"
 stop_daemon
 
 # threads_of_two_jobs: how many threads the daemon has while two jobs run side by side.

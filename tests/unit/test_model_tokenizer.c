@@ -219,6 +219,13 @@ static void a_missing_damaged_or_foreign_model_is_refused_by_name(void **state)
     marker[1] = 'T';
     assert_false(open_bytes(path, copy, map.size, &err));
     assert_non_null(strstr(err.message, "'<tool_call>' is missing"));
+
+    memcpy(copy, map.data, map.size); /* two markers change places: each has the other's id */
+    memcpy(memmem(copy, map.size, "<think>", 7), "<-----", 6);
+    memcpy(memmem(copy, map.size, "<tools>", 7), "<think>", 7);
+    memcpy(memmem(copy, map.size, "<----->", 7), "<tools>", 7);
+    assert_false(open_bytes(path, copy, map.size, &err));
+    assert_non_null(strstr(err.message, "'<think>' has id 8, the model family wants 6"));
     free(copy);
     mapping_close(&map);
     assert_true(file_remove(path, &err));
