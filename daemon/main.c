@@ -139,6 +139,8 @@ static int run(struct daemon_parts *parts, const sigset_t *signals)
     }
     log_write(LOG_LEVEL_INFO, "needled %s, cJSON %s, SQLite %s", NEEDLED_VERSION,
               json_library_version(), store_library_version());
+    if (store_opening_note(parts->store)[0] != '\0')
+        log_write(LOG_LEVEL_INFO, "%s", store_opening_note(parts->store));
     if (parts->config.key_file_is_open)
         log_write(LOG_LEVEL_WARN,
                   "the file of the API key can be read by every user of this machine: "

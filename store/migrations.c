@@ -200,4 +200,27 @@ static const char version_2[] =
 
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);";
 
-const char *const migrations[MIGRATION_COUNT] = {version_1, version_2};
+/* Where deleted records stood in their lists, for whoever pages on from one; and to how many metrics a
+ * finished job was thinned. */
+static const char version_3[] =
+    "CREATE TABLE gone ("
+    " list TEXT NOT NULL," /* the table it was in */
+    " id TEXT NOT NULL,"
+    " created_unix_s INTEGER NOT NULL,"
+    " seq INTEGER NOT NULL,"
+    " gone_unix_s INTEGER NOT NULL,"
+    " PRIMARY KEY (list, id)) WITHOUT ROWID;"
+    "CREATE INDEX gone_by_time ON gone (gone_unix_s);"
+    "CREATE TRIGGER files_gone AFTER DELETE ON files BEGIN INSERT OR REPLACE INTO gone VALUES"
+    " ('files', old.id, old.created_unix_s, old.seq, unixepoch()); END;"
+    "CREATE TRIGGER jobs_gone AFTER DELETE ON jobs BEGIN INSERT OR REPLACE INTO gone VALUES"
+    " ('jobs', old.id, old.created_unix_s, old.seq, unixepoch()); END;"
+    "CREATE TRIGGER checkpoints_gone AFTER DELETE ON checkpoints BEGIN INSERT OR REPLACE INTO gone"
+    " VALUES ('checkpoints', old.id, old.created_unix_s, old.seq, unixepoch()); END;"
+    "CREATE TRIGGER webhooks_gone AFTER DELETE ON webhooks BEGIN INSERT OR REPLACE INTO gone VALUES"
+    " ('webhooks', old.id, old.created_unix_s, old.seq, unixepoch()); END;"
+
+    "ALTER TABLE jobs ADD COLUMN metrics_max INTEGER NOT NULL DEFAULT 0;" /* 0: not thinned */
+    "CREATE INDEX jobs_to_thin ON jobs (metrics_max, finished_unix_s) WHERE result_file != '';";
+
+const char *const migrations[MIGRATION_COUNT] = {version_1, version_2, version_3};

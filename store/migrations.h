@@ -10,7 +10,7 @@
 #ifndef NEEDLED_STORE_MIGRATIONS_H
 #define NEEDLED_STORE_MIGRATIONS_H
 
-#define MIGRATION_COUNT 2
+#define MIGRATION_COUNT 3
 #define MIGRATION_APPLICATION_ID 0x6e64646c /* "nddl": names the file as ours */
 
 extern const char *const migrations[MIGRATION_COUNT];

@@ -28,6 +28,9 @@ struct store {
     int64_t busy_deadline_ns; /* of the wait that goes on */
     int bind_failure;         /* SQLITE_OK, or the first one since the last sql_next */
     bool in_transaction;
+    int64_t log_next_try_ns; /* see wal.c */
+    int wait_max_ms;         /* for a lock; 0: as usual */
+    char note[320];          /* of its opening */
 };
 
 /* Fills err from the connection's last failure; returns false. */
@@ -58,14 +61,17 @@ MUST_CHECK bool sql_begin(struct store *store, struct error *err);
 MUST_CHECK bool sql_commit(struct store *store, struct error *err); /* rolls back on failure */
 void sql_rollback(struct store *store);
 
-/* A listing in the order (created_unix_s, seq): where the record with id ?1 stands in it, and the rows
- * past a place (?1, ?2) either way. filter: "" or " AND ...", with parameters from ?3 on. */
+/* A listing in the order (created_unix_s, seq): where the record with id ?1 stands in it, or stood until
+ * it was deleted (upkeep.h), and the rows past a place (?1, ?2) either way. filter: "" or " AND ...",
+ * with parameters from ?3 on. */
 struct sql_listing {
     const char *place, *newest_first, *oldest_first;
 };
 #define SQL_LISTING(columns, table, filter)                                                        \
     {                                                                                              \
-        "SELECT created_unix_s, seq FROM " table " WHERE id = ?1",                                 \
+        "SELECT created_unix_s, seq, 0 AS late FROM " table " WHERE id = ?1 UNION ALL"             \
+        " SELECT created_unix_s, seq, 1 FROM gone WHERE list = '" table "' AND id = ?1"            \
+        " ORDER BY late LIMIT 1",                                                                  \
             "SELECT " columns " FROM " table " WHERE (created_unix_s, seq) < (?1, ?2)" filter      \
             " ORDER BY created_unix_s DESC, seq DESC",                                             \
             "SELECT " columns " FROM " table " WHERE (created_unix_s, seq) > (?1, ?2)" filter      \

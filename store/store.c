@@ -2,8 +2,11 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/limits.h"
+#include "store/backup.h"
+#include "store/inspect.h"
 #include "store/migrations.h"
 #include "store/sql.h"
+#include "store/wal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,110 +18,11 @@
 #include <unistd.h>
 
 #define BUSY_TIMEOUT_MS 10000
-#define HEADER_BYTES 100 /* of an SQLite file; the format is fixed for good */
-#define APPLICATION_ID_OFFSET 68
 #define SIDE_PATH_BYTES (LIMIT_PATH_BYTES + 16)
 
-/* ---- a file that is there: looked at before anything may write to it -------------------------- */
-
-static bool refuse_file(const char *path, const char *what, struct error *err)
-{
-    return error_set(err, ERR_CORRUPT,
-                     "'%s' %s; it was left untouched: put a backup in its place, or move it away "
-                     "and a new one is made",
-                     path, what);
-}
-
-static bool check_header(const char *path, struct error *err)
-{
-    static const char magic[16] = "SQLite format 3";
-    unsigned char header[HEADER_BYTES] = {0};
-    const unsigned char *at = header + APPLICATION_ID_OFFSET;
-    struct stat info;
-    ssize_t size;
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-
-    if (descriptor < 0) {
-        if (errno == ELOOP)
-            return refuse_file(path, "is a symbolic link, not a database", err);
-        return error_set(err, ERR_IO, "open database '%s': %s", path, strerrordesc_np(errno));
-    }
-    if (fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
-        (void)close(descriptor); /* only read */
-        return refuse_file(path, "is not a regular file", err);
-    }
-    size = read(descriptor, header, sizeof(header));
-    (void)close(descriptor); /* only read */
-    if (size != (ssize_t)sizeof(header) || memcmp(header, magic, sizeof(magic)) != 0)
-        return refuse_file(path, "is not a database", err);
-    if (((uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3]) !=
-        MIGRATION_APPLICATION_ID)
-        return refuse_file(path, "is a database of another program", err);
-    return true;
-}
-
-/* First column of a statement's first row, as an int or (ret_text not NULL) as text. */
-static int ask(sqlite3 *db, const char *text, int *ret_number, char *ret_text, size_t capacity)
-{
-    sqlite3_stmt *statement = NULL;
-    int code = sqlite3_prepare_v2(db, text, -1, &statement, NULL);
-
-    if (code == SQLITE_OK)
-        code = sqlite3_step(statement);
-    if (code == SQLITE_ROW) {
-        if (ret_text)
-            sql_copy_text(statement, 0, ret_text, capacity);
-        else
-            *ret_number = sqlite3_column_int(statement, 0);
-        code = SQLITE_OK;
-    } else if (code == SQLITE_DONE) {
-        code = SQLITE_ERROR;
-    }
-    (void)sqlite3_finalize(statement); /* repeats the failure we have */
-    return code;
-}
-
-static bool check_version(const char *path, int version, struct error *err)
-{
-    if (version >= 1 && version <= MIGRATION_COUNT)
-        return true;
-    return error_set(err, ERR_CORRUPT,
-                     "database '%s' has version %d, this program knows 1 to %d; it was left "
-                     "untouched: use the newer program",
-                     path, version, MIGRATION_COUNT);
-}
-
-static bool check_content(const char *path, struct error *err)
-{
-    sqlite3 *db = NULL;
-    char answer[128] = "";
-    char what[224];
-    int version = 0;
-    bool ok = false;
-    int code = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
-
-    if (code == SQLITE_OK)
-        code = sqlite3_busy_timeout(db, BUSY_TIMEOUT_MS);
-    if (code == SQLITE_OK)
-        code = ask(db, "PRAGMA user_version", &version, NULL, 0);
-    if (code == SQLITE_OK && !check_version(path, version, err))
-        goto out;
-    if (code == SQLITE_OK)
-        code = ask(db, "PRAGMA quick_check(1)", NULL, answer, sizeof(answer));
-    if (code == SQLITE_OK && strcmp(answer, "ok") == 0) {
-        ok = true;
-        goto out;
-    }
-    (void)snprintf(what, sizeof(what), "is damaged (%s; 'sqlite3 FILE .recover' may save its rows)",
-                   answer[0] ? answer : sqlite3_errmsg(db));
-    if (code == SQLITE_OK || code == SQLITE_CORRUPT || code == SQLITE_NOTADB)
-        refuse_file(path, what, err);
-    else
-        error_set(err, ERR_IO, "read database '%s': %s", path, sqlite3_errmsg(db));
-out:
-    (void)sqlite3_close(db); /* no statement is left */
-    return ok;
-}
+static const char advice[] =
+    "put a backup in its place with needled --restore FILE, or move it away "
+    "and a new one is made";
 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
@@ -129,23 +33,25 @@ static bool execute(struct store *store, const char *text, struct error *err)
     return code == SQLITE_OK || sql_fail(store, code, "prepare the tables", err);
 }
 
+/* All steps are one transaction: a database that cannot be brought up to date stays as it is. */
 static bool migrate_from(struct store *store, int version, struct error *err)
 {
     char mark[96];
 
+    (void)snprintf(mark, sizeof(mark), "PRAGMA application_id = %d; PRAGMA user_version = %d",
+                   MIGRATION_APPLICATION_ID, MIGRATION_COUNT);
+    if (!sql_begin(store, err))
+        return false;
     for (; version < MIGRATION_COUNT; version++) {
-        (void)snprintf(mark, sizeof(mark), "PRAGMA application_id = %d; PRAGMA user_version = %d",
-                       MIGRATION_APPLICATION_ID, version + 1);
-        if (!sql_begin(store, err))
-            return false;
-        if (!execute(store, migrations[version], err) || !execute(store, mark, err)) {
-            sql_rollback(store);
-            return false;
-        }
-        if (!sql_commit(store, err))
-            return false;
+        if (!execute(store, migrations[version], err))
+            goto fail;
     }
-    return true;
+    if (!execute(store, mark, err))
+        goto fail;
+    return sql_commit(store, err);
+fail:
+    sql_rollback(store);
+    return false;
 }
 
 /* As SQLite's own, which does not count: a little longer each time, up to the timeout. */
@@ -156,7 +62,9 @@ static int wait_for_lock(void *context, int turn)
 
     if (turn == 0) {
         store->busy_count++;
-        store->busy_deadline_ns = clock_monotonic_ns() + BUSY_TIMEOUT_MS * INT64_C(1000000);
+        store->busy_deadline_ns =
+            clock_monotonic_ns() +
+            (store->wait_max_ms > 0 ? store->wait_max_ms : BUSY_TIMEOUT_MS) * INT64_C(1000000);
     }
     if (clock_monotonic_ns() >= store->busy_deadline_ns)
         return 0;
@@ -188,6 +96,7 @@ static bool open_connection(const char *path, int flags, struct store **ret_stor
     }
     (void)sqlite3_extended_result_codes(store->db, 1);
     (void)sqlite3_busy_handler(store->db, wait_for_lock, store);
+    wal_watch(store);
     if (!execute(store, "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL", err))
         goto fail;
     *ret_store = store;
@@ -197,7 +106,7 @@ fail:
     return false;
 }
 
-static bool sync_folder(const char *path, struct error *err)
+bool store_sync_folder(const char *path, struct error *err)
 {
     char folder[SIDE_PATH_BYTES];
     int descriptor;
@@ -235,27 +144,74 @@ static bool create(const char *path, struct error *err)
     if (rename(temporary, path) != 0)
         return error_set(err, ERR_IO, "rename '%s' to '%s': %s", temporary, path,
                          strerrordesc_np(errno));
-    return sync_folder(path, err);
+    return store_sync_folder(path, err);
+}
+
+/* ---- one that is there ---- */
+
+/* The copies of the last two versions stay. */
+static bool keep_before(struct store *store, const char *path, struct error *err)
+{
+    char copy[SIDE_PATH_BYTES];
+
+    (void)snprintf(copy, sizeof(copy), "%s.before-v%d", path, MIGRATION_COUNT); /* made to fit */
+    if (!backup_write(store, copy, err))
+        return false;
+    for (int version = 1; version < MIGRATION_COUNT - 1; version++) {
+        (void)snprintf(copy, sizeof(copy), "%s.before-v%d", path, version); /* made to fit */
+        (void)unlink(copy); /* absent is usual; one that stays is tried again at the next step */
+    }
+    return true;
 }
 
 static bool bring_up_to_date(struct store *store, const char *path, bool migrate, struct error *err)
 {
+    sqlite3_stmt *statement = NULL;
+    bool row = false, ok;
     int version = 0;
-    int code = ask(store->db, "PRAGMA user_version", &version, NULL, 0);
 
-    if (code != SQLITE_OK)
-        return sql_fail(store, code, "read the version", err);
-    if (!check_version(path, version, err))
+    if (!sql_start(store, "PRAGMA user_version", &statement, err))
         return false;
-    if (version == MIGRATION_COUNT)
-        return true;
+    ok = sql_next(store, statement, &row, err);
+    if (ok && row)
+        version = sqlite3_column_int(statement, 0);
+    sql_end(statement);
+    if (!ok || version == MIGRATION_COUNT)
+        return ok;
+    if (version > MIGRATION_COUNT)
+        return error_set(err, ERR_CORRUPT, "database '%s' has version %d by now, not %d", path,
+                         version, MIGRATION_COUNT);
     if (!migrate)
         return error_set(err, ERR_INTERNAL, "database '%s' was not migrated yet", path);
-    return migrate_from(store, version, err);
+    if (!keep_before(store, path, err) || !migrate_from(store, version, err)) {
+        error_wrap(err, "bring the database from version %d to %d (it is left as it was)", version,
+                   MIGRATION_COUNT);
+        return false;
+    }
+    (void)snprintf(store->note, sizeof(store->note),
+                   "database brought from version %d to %d; a copy of the old one is kept as "
+                   "needled.db.before-v%d",
+                   version, MIGRATION_COUNT, MIGRATION_COUNT);
+    return true;
+}
+
+static void add_note(struct store *store, const struct inspection *found)
+{
+    const size_t used = strlen(store->note);
+
+    if (!found->complete)
+        (void)snprintf(store->note + used, sizeof(store->note) - used,
+                       "%sthe database is so large that its check was ended after %d s",
+                       used ? "; " : "", INSPECT_TIME_S);
+    else if (found->dangling_count > 0)
+        (void)snprintf(store->note + used, sizeof(store->note) - used,
+                       "%srows of the database that name a record which is gone: %lld",
+                       used ? "; " : "", (long long)found->dangling_count);
 }
 
 bool store_open(const char *path, bool migrate, struct store **ret_store, struct error *err)
 {
+    struct inspection found = {.complete = true};
     struct store *store = NULL;
     struct stat info;
 
@@ -268,7 +224,7 @@ bool store_open(const char *path, bool migrate, struct store **ret_store, struct
             error_wrap(err, "create database '%s'", path);
             return false;
         }
-    } else if (migrate && (!check_header(path, err) || !check_content(path, err))) {
+    } else if (migrate && !inspect_file(path, advice, &found, err)) {
         return false;
     }
     if (!open_connection(path, SQLITE_OPEN_READWRITE, &store, err))
@@ -278,8 +234,14 @@ bool store_open(const char *path, bool migrate, struct store **ret_store, struct
         store_close(store);
         return false;
     }
+    add_note(store, &found);
     *ret_store = store;
     return true;
+}
+
+const char *store_opening_note(const struct store *store)
+{
+    return store->note;
 }
 
 void store_close(struct store *store)

@@ -4,7 +4,8 @@
  * Purpose    Opens needled.db in WAL mode with synchronous=FULL, applies numbered migrations, and
  *            holds the prepared statements of one thread. One file a table: files.h, jobs.h,
  *            events.h, models.h, checkpoints.h; one function is one transaction (BEGIN IMMEDIATE if
- *            it writes).
+ *            it writes). Before a migration a copy is written beside it, needled.db.before-v<N>; the
+ *            copies of the last two stay.
  * Ownership  store_open / store_close.
  * Threads    A struct store belongs to one thread at a time; open another for another thread.
  * Failure    A file that is no database, is damaged or of a newer version is refused, named and
@@ -26,14 +27,19 @@ struct store;
 /* Creates the file where missing. migrate: apply migrations and check integrity (main's first open). */
 MUST_CHECK bool store_open(const char *path, bool migrate, struct store **ret_store,
                            struct error *err);
-void store_close(struct store *store);   /* NULL is fine */
+void store_close(struct store *store); /* NULL is fine */
+/* What its open with `migrate` did or found, a line for the log; "" nothing. */
+const char *store_opening_note(const struct store *store);
+/* The folder that path lies in: a name that was made or changed there is on disk. */
+MUST_CHECK bool store_sync_folder(const char *path, struct error *err);
 const char *store_library_version(void); /* "3.40.1" */
 /* How often it waited for another's lock since this was last asked. */
 uint64_t store_take_busy_count(struct store *store);
 MUST_CHECK bool store_ping(struct store *store, struct error *err); /* a read works */
 
 /* One page of a listing: newest first unless `ascending`, after the record with id `after` ("" starts at
- * the end of the list that comes first). An unknown `after` is ERR_INVALID with param "after". */
+ * the end of the list that comes first), also when that one was deleted within the last day. An unknown
+ * `after` is ERR_INVALID with param "after". */
 struct store_page {
     const char *after;
     size_t limit;

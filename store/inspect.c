@@ -1,0 +1,195 @@
+#include "store/inspect.h"
+
+#include "daemon/base/clock.h"
+#include "daemon/base/limits.h"
+#include "store/migrations.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEADER_BYTES 100 /* of an SQLite file; the format is fixed for good */
+#define APPLICATION_ID_OFFSET 68
+#define BUSY_TIMEOUT_MS 10000
+#define STEPS_BETWEEN_LOOKS 10000 /* of SQLite's machine, at the clock */
+#define SIDE_PATH_BYTES (LIMIT_PATH_BYTES + 16)
+#define URI_BYTES (3 * LIMIT_PATH_BYTES + 64)
+
+struct inspecting {
+    const char *path, *advice;
+    sqlite3 *db;
+    int64_t deadline_ns;
+};
+
+static bool refuse(const struct inspecting *at, const char *what, struct error *err)
+{
+    return error_set(err, ERR_CORRUPT, "'%s' %s; it was left untouched: %s", at->path, what,
+                     at->advice);
+}
+
+static bool check_header(const struct inspecting *at, struct error *err)
+{
+    static const char magic[16] = "SQLite format 3";
+    unsigned char header[HEADER_BYTES] = {0};
+    const unsigned char *id = header + APPLICATION_ID_OFFSET;
+    struct stat info;
+    ssize_t size;
+    int descriptor = open(at->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+    if (descriptor < 0) {
+        if (errno == ELOOP)
+            return refuse(at, "is a symbolic link, not a database", err);
+        return error_set(err, ERR_IO, "open database '%s': %s", at->path, strerrordesc_np(errno));
+    }
+    if (fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
+        (void)close(descriptor); /* only read */
+        return refuse(at, "is not a regular file", err);
+    }
+    size = read(descriptor, header, sizeof(header));
+    (void)close(descriptor); /* only read */
+    if (size != (ssize_t)sizeof(header) || memcmp(header, magic, sizeof(magic)) != 0)
+        return refuse(at, "is not a database", err);
+    if (((uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 | id[3]) !=
+        MIGRATION_APPLICATION_ID)
+        return refuse(at, "is a database of another program", err);
+    return true;
+}
+
+/* ---- through SQLite ----------------------------------------------------------------------------- */
+
+static bool beside(const char *path, const char *suffix, char ret_path[SIDE_PATH_BYTES])
+{
+    struct stat info;
+
+    (void)snprintf(ret_path, SIDE_PATH_BYTES, "%s%s", path, suffix); /* made to fit */
+    return lstat(ret_path, &info) == 0;
+}
+
+/* What SQLite may make beside a file that it only reads. */
+static void remove_made(const char *path, const char *suffix, bool was_there)
+{
+    char side[SIDE_PATH_BYTES];
+
+    if (beside(path, suffix, side) && !was_there)
+        (void)unlink(side); /* one that stays does no harm */
+}
+
+int inspect_open(const char *path, sqlite3 **ret_db)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-";
+    char uri[URI_BYTES] = "file:", side[SIDE_PATH_BYTES];
+    size_t used = strlen(uri);
+
+    for (const char *at = path; *at; at++) {
+        const bool as_is = strchr(plain, *at) != NULL;
+
+        used += (size_t)snprintf(uri + used, sizeof(uri) - used, as_is ? "%c" : "%%%02X",
+                                 (unsigned char)*at); /* three times the path: fits */
+    }
+    (void)snprintf(uri + used, sizeof(uri) - used, "%s",
+                   beside(path, "-wal", side) ? "" : "?immutable=1");
+    return sqlite3_open_v2(uri, ret_db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL);
+}
+
+static int time_is_over(void *context)
+{
+    const struct inspecting *at = context;
+
+    return clock_monotonic_ns() >= at->deadline_ns;
+}
+
+/* First column of a statement's first row; ret_text may be NULL. */
+static int ask(sqlite3 *db, const char *text, int64_t *ret_number, char *ret_text, size_t capacity)
+{
+    sqlite3_stmt *statement = NULL;
+    int code = sqlite3_prepare_v2(db, text, -1, &statement, NULL);
+
+    if (code == SQLITE_OK)
+        code = sqlite3_step(statement);
+    if (code == SQLITE_ROW) {
+        const unsigned char *found = sqlite3_column_text(statement, 0);
+
+        *ret_number = sqlite3_column_int64(statement, 0);
+        if (ret_text)
+            (void)snprintf(ret_text, capacity, "%s", found ? (const char *)found : "");
+        code = SQLITE_OK;
+    } else if (code == SQLITE_DONE) {
+        code = SQLITE_ERROR;
+    }
+    (void)sqlite3_finalize(statement); /* repeats the failure we have */
+    return code;
+}
+
+static bool check_version(const struct inspecting *at, int64_t version, struct error *err)
+{
+    if (version >= 1 && version <= MIGRATION_COUNT)
+        return true;
+    return error_set(err, ERR_CORRUPT,
+                     "database '%s' has version %lld, this program knows 1 to %d; it was left "
+                     "untouched: use the newer program",
+                     at->path, (long long)version, MIGRATION_COUNT);
+}
+
+static bool check_content(struct inspecting *at, struct inspection *found, struct error *err)
+{
+    char answer[128] = "", what[224];
+    int64_t number = 0;
+    int code = ask(at->db, "PRAGMA user_version", &number, NULL, 0);
+
+    if (code == SQLITE_OK && !check_version(at, number, err))
+        return false;
+    found->version = (int)number;
+    if (code == SQLITE_OK) {
+        sqlite3_progress_handler(at->db, STEPS_BETWEEN_LOOKS, time_is_over, at);
+        code = ask(at->db, "PRAGMA quick_check(1)", &number, answer, sizeof(answer));
+    }
+    if (code == SQLITE_OK && strcmp(answer, "ok") == 0)
+        code = ask(at->db, "SELECT count(*) FROM pragma_foreign_key_check", &found->dangling_count,
+                   NULL, 0);
+    else if (code == SQLITE_OK)
+        code = SQLITE_CORRUPT;
+    found->complete = code == SQLITE_OK;
+    if (code == SQLITE_OK || code == SQLITE_INTERRUPT)
+        return true;
+    if (code != SQLITE_CORRUPT && code != SQLITE_NOTADB)
+        return error_set(err, ERR_IO, "read database '%s': %s", at->path, sqlite3_errmsg(at->db));
+    (void)snprintf(what, sizeof(what), "is damaged (%s; 'sqlite3 FILE .recover' may save its rows)",
+                   answer[0] ? answer : sqlite3_errmsg(at->db));
+    return refuse(at, what, err);
+}
+
+bool inspect_file(const char *path, const char *advice, struct inspection *ret_found,
+                  struct error *err)
+{
+    struct inspecting at = {.path = path,
+                            .advice = advice,
+                            .deadline_ns =
+                                clock_monotonic_ns() + INSPECT_TIME_S * INT64_C(1000000000)};
+    struct inspection found = {0};
+    char side[SIDE_PATH_BYTES];
+    bool has_log, has_index, ok;
+
+    if (strlen(path) >= LIMIT_PATH_BYTES)
+        return error_set(err, ERR_LIMIT, "database path '%.64s...' is too long", path);
+    if (!check_header(&at, err))
+        return false;
+    has_log = beside(path, "-wal", side);
+    has_index = beside(path, "-shm", side);
+    if (inspect_open(path, &at.db) == SQLITE_OK) {
+        (void)sqlite3_busy_timeout(at.db, BUSY_TIMEOUT_MS);
+        ok = check_content(&at, &found, err);
+    } else {
+        ok = error_set(err, ERR_IO, "open database '%s': %s", path, sqlite3_errmsg(at.db));
+    }
+    (void)sqlite3_close(at.db); /* no statement is left */
+    remove_made(path, "-shm", has_index);
+    remove_made(path, "-wal", has_log);
+    if (ok)
+        *ret_found = found;
+    return ok;
+}
