@@ -384,6 +384,13 @@ static void on_epoch(void *context, const struct train_epoch *epoch)
     notes_release(&notes);
 }
 
+static void before_checkpoint(void *context)
+{
+    const struct run *run = context;
+
+    recorder_drain(run->parts->recorder);
+}
+
 static void on_warning(void *context, const char *text)
 {
     add_warning(context, "training", text);
@@ -470,6 +477,7 @@ static enum outcome_kind train(struct run *run, struct train_result *ret_result,
                                       .on_plan = on_plan,
                                       .on_step = on_step,
                                       .on_epoch = on_epoch,
+                                      .before_checkpoint = before_checkpoint,
                                       .on_warning = on_warning};
 
     if (!prepare(run, fault) ||

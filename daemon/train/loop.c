@@ -276,6 +276,8 @@ bool loop_keep(struct loop *loop, struct error *err)
     backend_download(loop->backend, done->moment2, loop->values.moment2, size);
     if (backend_sync(loop->backend) != BACKEND_OK)
         return error_set(err, ERR_DEVICE, "%s", backend_fault(loop->backend));
+    if (loop->hooks->before_checkpoint)
+        loop->hooks->before_checkpoint(loop->hooks->context);
     if (!checkpoint_write(loop->job->checkpoint_folder, loop->identity, done, &file, err))
         return false;
     loop->kept_step = done->step;

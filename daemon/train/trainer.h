@@ -107,6 +107,9 @@ struct train_hooks {
     void (*on_plan)(void *context, const struct train_plan *plan);
     void (*on_step)(void *context, const struct train_step *step);
     void (*on_epoch)(void *context, const struct train_epoch *epoch);
+    /* A resume checkpoint is due: what was told so far must be safe first, since a run that goes on
+     * from it tells none of it again. */
+    void (*before_checkpoint)(void *context);
     void (*on_checkpoint)(void *context, size_t step, const char *path, uint64_t size_bytes,
                           const char *sha256); /* a resume checkpoint was written */
     void (*on_warning)(void *context, const char *text);

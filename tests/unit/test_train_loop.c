@@ -302,6 +302,34 @@ static void a_run_that_broke_off_goes_on_from_its_last_checkpoint(void **state)
     watch_close(be);
 }
 
+static size_t asked_first;
+static void nothing_is_kept_yet(void *context)
+{
+    const struct training *training = context;
+
+    asked_first++;
+    assert_int_equal(count_resume_files(training), training->checkpoint_count);
+    assert_int_equal(training->step_count, asked_first);
+}
+
+/* Else a run that goes on from it would never tell them. */
+static void steps_are_safe_before_a_checkpoint_says_they_were_made(void **state)
+{
+    (void)state;
+    struct backend *be = watch_open();
+
+    asked_first = 0;
+    init_job(&stopped);
+    stopped.job.hyper.n_epochs = 1;
+    stopped.job.checkpoint_interval_steps = 1;
+    stopped.hooks.before_checkpoint = nothing_is_kept_yet;
+    training_run(&stopped, be);
+    assert_int_equal(asked_first, stopped.checkpoint_count);
+    assert_true(asked_first > 0);
+    training_release(&stopped);
+    watch_close(be);
+}
+
 /* The gradient alone: a loss that is not finite is the trainer's test. */
 static void a_gradient_that_is_not_finite_stops_the_job_before_the_weights(void **state)
 {
@@ -557,6 +585,7 @@ int main(void)
         cmocka_unit_test(a_stop_before_it_goes_on_keeps_what_it_had),
         cmocka_unit_test(cancelling_keeps_nothing_and_says_so),
         cmocka_unit_test(a_run_that_broke_off_goes_on_from_its_last_checkpoint),
+        cmocka_unit_test(steps_are_safe_before_a_checkpoint_says_they_were_made),
         cmocka_unit_test(a_gradient_that_is_not_finite_stops_the_job_before_the_weights),
         cmocka_unit_test(a_damaged_checkpoint_gives_way_to_the_one_before_with_a_warning),
         cmocka_unit_test(another_jobs_checkpoints_are_not_taken),
