@@ -439,6 +439,17 @@ void json_add_double(struct json *object, const char *name, double number)
     add(object, name, isfinite(number) ? cJSON_CreateNumber(number) : cJSON_CreateNull());
 }
 
+void json_add_measured(struct json *object, const char *name, double number)
+{
+    char reason_name[64];
+
+    json_add_double(object, name, number);
+    if (isfinite(number))
+        return;
+    (void)snprintf(reason_name, sizeof(reason_name), "%s_reason", name);
+    json_add_string(object, reason_name, isnan(number) ? "not a number" : "too large for a number");
+}
+
 void json_add_bool(struct json *object, const char *name, bool flag)
 {
     add(object, name, cJSON_CreateBool(flag));

@@ -69,6 +69,8 @@ struct json *json_new_array(void);
 void json_add_string(struct json *object, const char *name, const char *text); /* NULL: null */
 void json_add_int(struct json *object, const char *name, int64_t number);
 void json_add_double(struct json *object, const char *name, double number); /* not finite: null */
+/* The same for what may not be finite: then `<name>_reason` beside it says why. */
+void json_add_measured(struct json *object, const char *name, double number);
 void json_add_bool(struct json *object, const char *name, bool flag);
 void json_add_null(struct json *object, const char *name);
 /* The child is taken over; a NULL child becomes null. name is ignored for arrays (append). */

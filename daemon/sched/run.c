@@ -42,18 +42,6 @@ static const struct device *run_device(const struct run *run)
 
 /* ---- small things ----------------------------------------------------------------------------------- */
 
-/* A number that is not finite becomes null, and says so beside it. */
-static void add_number(struct json *object, const char *name, double number)
-{
-    char reason_name[64];
-
-    json_add_double(object, name, number);
-    if (isfinite(number))
-        return;
-    (void)snprintf(reason_name, sizeof(reason_name), "%s_reason", name);
-    json_add_string(object, reason_name, isnan(number) ? "not a number" : "too large for a number");
-}
-
 static void log_failure(const struct run *run, const char *doing, const struct error *err)
 {
     if (err->code != ERR_CONFLICT) /* else the job was cancelled: nothing is to be kept */
@@ -256,14 +244,14 @@ static void on_step(void *context, const struct train_step *step)
     json_add_int(data, "step", (int64_t)step->step);
     json_add_int(data, "total_steps", (int64_t)step->total_steps);
     json_add_int(data, "epoch", (int64_t)step->epoch);
-    add_number(data, "train_loss", step->train_loss);
-    add_number(data, "train_mean_token_accuracy", step->train_mean_token_accuracy);
-    add_number(data, "learning_rate", step->learning_rate);
-    add_number(data, "grad_norm", step->grad_norm);
+    json_add_measured(data, "train_loss", step->train_loss);
+    json_add_measured(data, "train_mean_token_accuracy", step->train_mean_token_accuracy);
+    json_add_measured(data, "learning_rate", step->learning_rate);
+    json_add_measured(data, "grad_norm", step->grad_norm);
     json_add_int(data, "tokens", (int64_t)step->tokens);
     json_add_int(data, "trained_tokens", (int64_t)step->trained_tokens);
-    add_number(data, "tokens_per_second", step->tokens_per_second);
-    add_number(data, "time", (double)clock_unix_ms() / 1000);
+    json_add_measured(data, "tokens_per_second", step->tokens_per_second);
+    json_add_measured(data, "time", (double)clock_unix_ms() / 1000);
     recorder_add(run->parts->recorder, EVENT_INFO, "metrics", data, &progress,
                  "Step %zu/%zu: training loss=%.4f", step->step, step->total_steps,
                  step->train_loss);
@@ -285,11 +273,12 @@ static struct json *epoch_json(const struct train_epoch *epoch)
 
     json_add_int(data, "step", (int64_t)epoch->step);
     json_add_int(data, "epoch", (int64_t)epoch->epoch);
-    add_number(data, "train_loss", epoch->train_loss);
-    add_number(data, "train_mean_token_accuracy", epoch->train_mean_token_accuracy);
+    json_add_measured(data, "train_loss", epoch->train_loss);
+    json_add_measured(data, "train_mean_token_accuracy", epoch->train_mean_token_accuracy);
     if (epoch->has_validation) {
-        add_number(data, "full_valid_loss", epoch->full_valid_loss);
-        add_number(data, "full_valid_mean_token_accuracy", epoch->full_valid_mean_token_accuracy);
+        json_add_measured(data, "full_valid_loss", epoch->full_valid_loss);
+        json_add_measured(data, "full_valid_mean_token_accuracy",
+                          epoch->full_valid_mean_token_accuracy);
     }
     return data;
 }

@@ -5,6 +5,8 @@
 #include "daemon/base/json.h"
 #include "tests/support/test.h"
 
+#include <math.h>
+
 static struct json *parse(const char *text)
 {
     struct json *json = NULL;
@@ -132,6 +134,23 @@ static void a_tree_that_does_not_fit_its_bound_fails_to_print(void **state)
     json_free(json);
 }
 
+static void what_is_no_number_is_null_with_its_reason(void **state)
+{
+    (void)state;
+    struct json *json = json_new_object();
+    struct error err = {0};
+    char *text = NULL;
+
+    json_add_measured(json, "a", 0.5);
+    json_add_measured(json, "b", (double)NAN);
+    json_add_measured(json, "c", -(double)INFINITY);
+    assert_true(json_print_text(json, &text, &err));
+    assert_string_equal(text, "{\"a\":0.5,\"b\":null,\"b_reason\":\"not a number\",\"c\":null,"
+                              "\"c_reason\":\"too large for a number\"}");
+    free(text);
+    json_free(json);
+}
+
 static void the_library_passes_its_test_at_start(void **state)
 {
     (void)state;
@@ -149,6 +168,7 @@ int main(void)
         cmocka_unit_test(getters_check_presence_type_and_range_and_name_the_field),
         cmocka_unit_test(what_is_printed_reads_back_equal),
         cmocka_unit_test(a_tree_that_does_not_fit_its_bound_fails_to_print),
+        cmocka_unit_test(what_is_no_number_is_null_with_its_reason),
         cmocka_unit_test(the_library_passes_its_test_at_start),
     };
 
