@@ -60,6 +60,20 @@ functions() { # longer than 70 lines or with more than 6 parameters, kernels exc
         /^}/ { if (start && FNR - start > 71) print FILENAME ":" start ": function of " FNR - start " lines"; start = 0 }'
 }
 
+hazards() { # each test that the table names is there; a unit test also in its list
+    local reference file name
+    grep -oE '`[a-z]+/[^`: ]+: [^`]+`' tests/ops/HAZARDS.md | tr -d '`' | sort -u | while IFS= read -r reference; do
+        file=tests/${reference%%: *} name=${reference#*: }
+        if ! grep -qF -- "$name" "$file" 2>/dev/null; then
+            echo "tests/ops/HAZARDS.md: $file has no '$name'"
+        elif [[ $file == *.c ]] && [ "$(grep -cwF -- "$name" "$file")" -lt 2 ]; then
+            echo "tests/ops/HAZARDS.md: $file does not run '$name'"
+        fi
+    done
+    awk -F' *[|] *' '/^[|]/ && !/^[|] (---|Situation)/ && $4 !~ /`/ && $4 !~ /^\*Open\*/ { print "tests/ops/HAZARDS.md:" FNR ": no proof: " $2 }' \
+        tests/ops/HAZARDS.md
+}
+
 check "rooms include what they may" "$(rooms)"
 check "banned calls" "$(banned)"
 check "comments are /* */" "$(line_comments)"
@@ -68,6 +82,7 @@ check "functions have at most 70 lines" "$(functions)"
 check "no marker without an issue number" "$(todo)"
 check "the top level is the agreed one" "$(top_level)"
 check "every header is a manual" "$(header_manuals)"
+check "each situation has its proof" "$(hazards)"
 
 if command -v clang-format >/dev/null; then
     check "format" "$(sources '*.c' '*.h' '*.cc' '*.cu' | xargs clang-format --dry-run -Werror 2>&1 | grep 'error:')"
