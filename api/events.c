@@ -92,18 +92,45 @@ static bool start_stream(struct request *request, const struct tail_cursor *curs
 
 /* ---- of one job ---- */
 
+/* "state,done" as ",state,done,". */
+static bool read_types(const struct request *request, char *ret_types, size_t capacity,
+                       struct error *err)
+{
+    const char *at = request_query(request, "types");
+    size_t used = 0;
+
+    ret_types[0] = '\0';
+    while (at && *at) {
+        const size_t size = strcspn(at, ",");
+        char type[24];
+
+        (void)snprintf(type, sizeof(type), "%.*s", (int)(size < sizeof(type) ? size : 0), at);
+        if (!event_type_is_known(type) || used + size + 3 > capacity)
+            return error_set_param(err, ERR_INVALID, "types",
+                                   "'%.*s' is no type of event, or comes too often: there is "
+                                   "message, metrics, validation, checkpoint, state, done",
+                                   (int)(size < 40 ? size : 40), at);
+        used += (size_t)snprintf(ret_types + used, capacity - used, "%s%s,", used ? "" : ",", type);
+        at += size + (at[size] == ',');
+    }
+    return true;
+}
+
 static bool answer_job_page(struct request *request, struct error *err)
 {
+    struct tail_cursor wanted; /* for its types alone */
     struct event_record *events = NULL;
     struct store_page page;
     size_t count = 0;
     bool has_more = false;
 
-    if (!page_read(request, EVENTS_DEFAULT, LIMIT_EVENT_PAGE, &page, err))
+    if (!page_read(request, EVENTS_DEFAULT, LIMIT_EVENT_PAGE, &page, err) ||
+        !read_types(request, wanted.types, sizeof(wanted.types), err))
         return false;
     page.ascending = false;
-    return events_list(request->store, request->params[0], &page, &events, &count, &has_more,
-                       err) &&
+    return events_list(request->store,
+                       &(struct events_filter){.job_id = request->params[0], .types = wanted.types},
+                       &page, &events, &count, &has_more, err) &&
            answer_page(request, events, count, has_more, err);
 }
 
@@ -116,7 +143,8 @@ static bool find_newest(struct request *request, const struct job_record *job, i
     size_t count = 0;
     bool has_more = false;
 
-    if (!events_list(request->store, job->id, &newest, &events, &count, &has_more, err))
+    if (!events_list(request->store, &(struct events_filter){.job_id = job->id, .types = ""},
+                     &newest, &events, &count, &has_more, err))
         return false;
     *ret_number = count == 1 ? events[0].number : 0;
     *ret_last =
@@ -164,30 +192,6 @@ bool events_handle_list(struct request *request, struct error *err)
 }
 
 /* ---- of all jobs ---- */
-
-/* "state,done" as ",state,done,". */
-static bool read_types(const struct request *request, char *ret_types, size_t capacity,
-                       struct error *err)
-{
-    const char *at = request_query(request, "types");
-    size_t used = 0;
-
-    ret_types[0] = '\0';
-    while (at && *at) {
-        const size_t size = strcspn(at, ",");
-        char type[24];
-
-        (void)snprintf(type, sizeof(type), "%.*s", (int)(size < sizeof(type) ? size : 0), at);
-        if (!event_type_is_known(type) || used + size + 3 > capacity)
-            return error_set_param(err, ERR_INVALID, "types",
-                                   "'%.*s' is no type of event, or comes too often: there is "
-                                   "message, metrics, validation, checkpoint, state, done",
-                                   (int)(size < 40 ? size : 40), at);
-        used += (size_t)snprintf(ret_types + used, capacity - used, "%s%s,", used ? "" : ",", type);
-        at += size + (at[size] == ',');
-    }
-    return true;
-}
 
 static bool answer_all_page(struct request *request, const char *types, struct error *err)
 {

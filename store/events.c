@@ -216,24 +216,28 @@ bool events_resolve(struct store *store, const char *job_id, const char *event_i
     return ok;
 }
 
-bool events_list(struct store *store, const char *job_id, const struct store_page *page,
-                 struct event_record **ret_events, size_t *ret_count, bool *ret_has_more,
-                 struct error *err)
+#define OF_TYPES " AND (?1 = '' OR instr(?1, ',' || type || ',') > 0)"
+
+bool events_list(struct store *store, const struct events_filter *filter,
+                 const struct store_page *page, struct event_record **ret_events, size_t *ret_count,
+                 bool *ret_has_more, struct error *err)
 {
-    static const char newest_first[] =
-        "SELECT " COLUMNS " FROM events WHERE job_id = ?1 AND number < ?2 ORDER BY number DESC";
-    static const char oldest_first[] =
-        "SELECT " COLUMNS " FROM events WHERE job_id = ?1 AND number > ?2 ORDER BY number";
+    static const char newest_first[] = "SELECT " COLUMNS " FROM events WHERE job_id = ?3 AND"
+                                       " number < ?2" OF_TYPES " ORDER BY number DESC";
+    static const char oldest_first[] = "SELECT " COLUMNS " FROM events WHERE job_id = ?3 AND"
+                                       " number > ?2" OF_TYPES " ORDER BY number";
     int64_t place = page->ascending ? INT64_MIN : INT64_MAX;
     sqlite3_stmt *statement = NULL;
     struct sql_rows rows;
 
-    if (page->after && page->after[0] && !events_resolve(store, job_id, page->after, &place, err))
+    if (page->after && page->after[0] &&
+        !events_resolve(store, filter->job_id, page->after, &place, err))
         return false;
     if (!sql_start(store, page->ascending ? oldest_first : newest_first, &statement, err))
         return false;
-    sql_bind_text(store, statement, 1, job_id);
+    sql_bind_text(store, statement, 1, filter->types);
     sql_bind_int(store, statement, 2, place);
+    sql_bind_text(store, statement, 3, filter->job_id);
     if (!sql_read_rows(store, statement, &kind, page->limit, &rows, err))
         return false;
     *ret_events = rows.records;
@@ -264,8 +268,6 @@ bool events_since(struct store *store, const char *job_id, int64_t after_number,
 }
 
 /* ---- of all jobs ------------------------------------------------------------------------------ */
-
-#define OF_TYPES " AND (?1 = '' OR instr(?1, ',' || type || ',') > 0)"
 
 bool events_list_all(struct store *store, const char *types, const struct store_page *page,
                      struct event_record **ret_events, size_t *ret_count, bool *ret_has_more,

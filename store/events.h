@@ -44,17 +44,21 @@ MUST_CHECK bool events_append(struct store *store, const char *job_id,
                               const struct event_draft *events, size_t count,
                               int64_t completed_steps, int64_t trained_tokens,
                               double last_train_loss, struct error *err);
+/* What a list is of. types: "" for all of them, else those wanted, each between commas: ",state,done,". */
+struct events_filter {
+    const char *job_id, *types;
+};
 /* Newest first, older than the event `page.after` (as events_resolve takes it); for GET .../events.
  * `ascending` turns both round. */
-MUST_CHECK bool events_list(struct store *store, const char *job_id, const struct store_page *page,
-                            struct event_record **ret_events, size_t *ret_count, bool *ret_has_more,
-                            struct error *err);
+MUST_CHECK bool events_list(struct store *store, const struct events_filter *filter,
+                            const struct store_page *page, struct event_record **ret_events,
+                            size_t *ret_count, bool *ret_has_more, struct error *err);
 /* Oldest first, with number > after_number, at most limit; for streams. */
 MUST_CHECK bool events_since(struct store *store, const char *job_id, int64_t after_number,
                              size_t limit, struct event_record **ret_events, size_t *ret_count,
                              struct error *err);
 /* Of all jobs, by row: a page as events_list gives it, rows with row > after_row, the newest row (0:
- * none). types: "" for all of them, else those wanted, each between commas: ",state,done,". */
+ * none). types: as above. */
 MUST_CHECK bool events_list_all(struct store *store, const char *types,
                                 const struct store_page *page, struct event_record **ret_events,
                                 size_t *ret_count, bool *ret_has_more, struct error *err);

@@ -167,6 +167,7 @@ static void cursors_that_are_none_are_refused_by_name(void **state)
         {JOB_STREAM("ftjob-a") "&after=2", "", "after"},
         {ALL "&types=metric", "", "types"},
         {ALL "&types=state,,done", "", "types"},
+        {"/v1/fine_tuning/jobs/ftjob-a/events?types=states", "", "types"},
         {"/v1/events?stream=maybe", "", "stream"},
         {"/v1/events?limit=0", "", "limit"},
         {"/v1/events?after=x", "", "after"},
@@ -197,6 +198,9 @@ static void a_page_has_the_newest_of_all_jobs_first(void **state)
     web_call(d.port, "GET", "/v1/events?limit=3&after=ftevent-2", &answer);
     assert_non_null(strstr(answer.body, "\"first_id\":\"ftevent-1\",\"last_id\":\"ftevent-1\","
                                         "\"has_more\":false"));
+    web_release(&answer);
+    web_call(d.port, "GET", "/v1/fine_tuning/jobs/ftjob-a/events?types=state,done", &answer);
+    assert_non_null(strstr(answer.body, "\"first_id\":\"ftevent-1\",\"last_id\":\"ftevent-1\""));
     web_release(&answer);
     web_call(d.port, "GET", "/v1/events?types=state", &answer);
     assert_non_null(strstr(answer.body, "\"first_id\":\"ftevent-2\",\"last_id\":\"ftevent-1\""));

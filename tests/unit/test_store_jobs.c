@@ -268,6 +268,7 @@ static void events_count_by_one_and_carry_the_progress(void **state)
         {.level = EVENT_WARN, .type = "metrics", .message = "a", .data_json = "{\"step\":1}"},
         {.level = EVENT_INFO, .type = "metrics", .message = "b", .created_unix_s = 99},
     };
+    const struct events_filter of_job = {"ftjob-1", ""}, of_states = {"ftjob-1", ",done,message,"};
     struct store_page page = {.after = "", .limit = 2};
     struct event_record *events = NULL;
     struct error err = {0};
@@ -306,10 +307,14 @@ static void events_count_by_one_and_carry_the_progress(void **state)
     assert_int_equal(err.code, ERR_INVALID);
 
     page.after = id;
-    CHECK(events_list(fixture->store, "ftjob-1", &page, &events, &count, &more, &fault));
+    CHECK(events_list(fixture->store, &of_job, &page, &events, &count, &more, &fault));
     assert_int_equal(count, 2);
     assert_int_equal(events[0].number, 2); /* newest first, older than the one named */
     assert_false(more);
+    events_free(events, count);
+    CHECK(events_list(fixture->store, &of_states, &page, &events, &count, &more, &fault));
+    assert_int_equal(count, 1);
+    assert_int_equal(events[0].number, 1);
     events_free(events, count);
 }
 
