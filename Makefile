@@ -4,6 +4,7 @@ BUILD    ?= release
 OUT      ?= build/$(BUILD)
 JOBS     ?= $(shell nproc)
 PARALLEL  = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
+KILLS    ?= 200
 V        ?=
 Q        := $(if $(V),,@)
 DEB_DEPS := build-essential pkg-config libmicrohttpd-dev libcjson-dev libopenblas-dev libsqlite3-dev \
@@ -129,7 +130,10 @@ test-reference: all ## the reference implementation (PyPI) reads what we wrote, 
 test-http: all ## stock clients from PyPI against the daemon, in a virtual environment
 	@tests/http/run.sh $(OUT)
 
-.PHONY: tests-built soak test-reference test-http bench bench-http bench-reference bench-base bench-built
+crash: all ## kill -9 at random times under load: KILLS=200, SEED=n (2 minutes a hundred)
+	@python3 tests/ops/crash/crash.py $(OUT) --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+.PHONY: crash tests-built soak test-reference test-http bench bench-http bench-reference bench-base bench-built
 tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines $(BENCHES) $(SHIMS)
 
 bench: all bench-built ## time steps, memory and start-up at the real geometry (QUICK=1: 2 minutes)
