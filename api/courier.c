@@ -25,9 +25,12 @@
 #define TRY_MAX 2                       /* calls for handlers at once: their threads are few */
 #define NS_PER_MS INT64_C(1000000)
 
-/* Seconds until the next attempt after so many; then it is given up. */
-static const int64_t waits_s[] = {5, 30, 120, 600, 3600, 10800, 21600, 43200, 86400};
-#define WAIT_MAX_S INT64_C(86400)
+/* Seconds until the next attempt after so many; then it is given up. As numbers, and as JSON for SQL. */
+#define WAITS_S 5, 30, 120, 600, 3600, 10800, 21600, 43200, 86400
+#define TEXT_OF(...) #__VA_ARGS__
+#define LIST_OF(...) "[" TEXT_OF(__VA_ARGS__) "]"
+static const int64_t waits_s[] = {WAITS_S};
+static const char waits_json[] = LIST_OF(WAITS_S);
 
 struct call {
     bool busy;
@@ -231,7 +234,7 @@ static bool look(struct courier *courier, int *ret_wait_ms, struct error *err)
     bool ok;
 
     ok = stores_take(courier->options.stores, &store, err) && find_armed(courier, store, err) &&
-         deliveries_list_due(store, now_unix_s, WAIT_MAX_S, &deliveries, &count, err);
+         deliveries_list_due(store, now_unix_s, waits_json, &deliveries, &count, err);
     if (ok) {
         begin_due(courier, store, deliveries, count);
         free(deliveries);

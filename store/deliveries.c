@@ -68,7 +68,7 @@ bool deliveries_insert(struct store *store, const char *job_id, const char *stat
     return sql_run(store, statement, err);
 }
 
-bool deliveries_list_due(struct store *store, int64_t now_unix_s, int64_t wait_max_s,
+bool deliveries_list_due(struct store *store, int64_t now_unix_s, const char *waits_json,
                          struct delivery_record **ret_deliveries, size_t *ret_count,
                          struct error *err)
 {
@@ -78,12 +78,13 @@ bool deliveries_list_due(struct store *store, int64_t now_unix_s, int64_t wait_m
     if (!sql_start(store,
                    "SELECT " COLUMNS " FROM webhooks w CROSS JOIN deliveries d ON d.seq ="
                    " (SELECT seq FROM deliveries WHERE webhook_id = w.id AND next_unix_s > 0"
-                   " AND (next_unix_s <= ?1 OR next_unix_s > ?1 + ?2)"
+                   " AND (next_unix_s <= ?1 OR next_unix_s > ?1 + coalesce("
+                   "(SELECT value FROM json_each(?2) WHERE key = attempt_count - 1), 0))"
                    " ORDER BY next_unix_s, seq LIMIT 1) WHERE w.enabled = 1",
                    &statement, err))
         return false;
     sql_bind_int(store, statement, 1, now_unix_s);
-    sql_bind_int(store, statement, 2, wait_max_s);
+    sql_bind_text(store, statement, 2, waits_json);
     if (!sql_read_rows(store, statement, &kind, SIZE_MAX, &rows, err))
         return false;
     *ret_deliveries = rows.records;

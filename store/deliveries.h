@@ -30,9 +30,9 @@ void delivery_release(struct delivery_record *delivery); /* NULL is fine */
  * that wants it. */
 MUST_CHECK bool deliveries_insert(struct store *store, const char *job_id, const char *state,
                                   struct error *err);
-/* One for each webhook that has any due: the one due longest. A time further away than wait_max_s is
- * due too: the clock was set back. */
-MUST_CHECK bool deliveries_list_due(struct store *store, int64_t now_unix_s, int64_t wait_max_s,
+/* One for each webhook that has any due: the one due longest. waits_json lists the seconds that are waited
+ * after the first attempt, the second, ...: who would wait longer is due too, the clock was set back. */
+MUST_CHECK bool deliveries_list_due(struct store *store, int64_t now_unix_s, const char *waits_json,
                                     struct delivery_record **ret_deliveries, size_t *ret_count,
                                     struct error *err);
 /* When the next one is due; 0: none is. */

@@ -313,6 +313,23 @@ static void what_is_not_taken_comes_again_the_same(void **state)
     close(listener);
 }
 
+static void a_clock_that_is_set_back_delays_no_delivery(void **state)
+{
+    (void)state;
+    int port, listener = listen_at(&port);
+    struct hook hook = make_hook(port, ALL);
+    struct call call;
+
+    end_job("ftjob-one");
+    take_call(listener, "HTTP/1.1 500 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", &call);
+    wait_for_delivery(&hook, "\"attempts\":1");
+    /* as if an hour had been taken from the clock: what waits five seconds would wait for that, too */
+    api_daemon_change(&d, "UPDATE deliveries SET next_unix_s = next_unix_s + 3600");
+    take_call(listener, OK, &call);
+    wait_for_delivery(&hook, "\"attempts\":2");
+    close(listener);
+}
+
 static void a_dead_receiver_delays_nobody(void **state)
 {
     (void)state;
@@ -530,6 +547,7 @@ int main(void)
         OPEN(the_end_of_a_job_is_told_signed_and_once),
         OPEN(what_a_webhook_does_not_want_is_not_told),
         OPEN(what_is_not_taken_comes_again_the_same),
+        OPEN(a_clock_that_is_set_back_delays_no_delivery),
         OPEN(a_dead_receiver_delays_nobody),
         OPEN(a_restart_forgets_no_delivery),
         OPEN(a_redirect_is_not_followed),
