@@ -34,6 +34,13 @@ async function readError(response) {
     return new ApiError(response.status, { message: `The server answered ${response.status}` });
 }
 
+const root = new URL('..', import.meta.url);
+
+/* An address of the daemon, also where a proxy serves it below a path. */
+export function url(path) {
+    return new URL(path.replace(/^\//, ''), root).href;
+}
+
 /* The response, ok or not thrown. options as fetch takes them, and json: an object to send. */
 export async function request(method, path, options = {}) {
     const { json, ...rest } = options;
@@ -47,7 +54,7 @@ export async function request(method, path, options = {}) {
         rest.body = JSON.stringify(json);
     }
     try {
-        response = await fetch(path, {
+        response = await fetch(url(path), {
             method, credentials: 'same-origin', cache: 'no-store', ...rest, headers,
         });
     } catch (e) {

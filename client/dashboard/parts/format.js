@@ -56,7 +56,7 @@ export function duration(s) {
         return NONE;
     if (s < 1)
         return 'under 1 s';
-    s = Math.round(s);
+    s = s >= 600 ? Math.round(s / 60) * 60 : Math.round(s); /* ten minutes need no seconds */
     const parts = [[Math.floor(s / 86400), 'd'], [Math.floor(s / 3600) % 24, 'h'],
                    [Math.floor(s / 60) % 60, 'min'], [s % 60, 's']];
     const first = parts.findIndex(([n]) => n > 0);
