@@ -121,7 +121,7 @@ test-tsan: ## the threaded rooms' tests under the thread sanitizer
 	@$(MAKE) --no-print-directory $(PARALLEL) tests-built BUILD=tsan
 	@tests/run.sh build/tsan tsan
 
-soak: all tests-built ## a simulated day of 10,000 tiny jobs with a clock that jumps; prints memory, descriptors, costs (15 minutes)
+soak: all tests-built ## a simulated day of 10,000 tiny jobs with a clock that jumps; prints memory, descriptors, costs (10 minutes)
 	@bash tests/ops/soak.sh $(OUT) 10000
 
 test-reference: all ## the reference implementation (PyPI) reads what we wrote, in a virtual environment

@@ -12,8 +12,8 @@ total=${2:-200}
 . tests/support/shell/clock.sh
 trap 'stop_daemon >/dev/null 2>&1; rm -rf "$work"' EXIT
 
-rounds=8 # of them the first is not measured: what comes once comes there
-[ "$total" -lt 1000 ] || rounds=40
+rounds=8 warm=4 # what comes once comes in the first rounds
+[ "$total" -lt 1000 ] || rounds=40 warm=5
 each=$((total / rounds))
 total=$((each * rounds))
 
@@ -63,9 +63,9 @@ for round in $(seq $rounds); do
     printf '#   %7d %6.1f %8d %6d %6d %8.1f %8.1f %9d %8d\n' $((round * each)) "$((clock / 360))e-1" "$kb" "$fds" "$threads" \
         "$((took * 10 / each))e-1" "$((cpu * 10 / each))e-1" "$list_ms" "$(size_kb "$work/state/needled.db")"
     measured=$round
-    if [ "$round" -eq $((rounds / 8)) ]; then
+    if [ "$round" -eq $warm ]; then
         first_kb=$kb first_fds=$fds first_threads=$threads
-    elif [ "$round" -eq $((rounds / 8 + 1)) ]; then
+    elif [ "$round" -eq $((warm + 1)) ]; then
         first_cpu=$cpu
     fi
 done
@@ -117,3 +117,15 @@ expect "no checkpoint of a job that has ended is left" is "$(find "$work/state/c
 expect "the write-ahead log has a bound" [ "$(size_kb "$work/state/needled.db-wal")" -lt 65536 ]
 stop_daemon
 expect "the daemon ends in order" is "$?" 0
+
+# ---- a start with all of them ----------------------------------------------------------------------------
+
+started=$(now_ms)
+start_daemon "$clocked" || exit 1
+expect "it starts with $total jobs behind it, in $(($(now_ms) - started)) ms, $(from_status VmRSS) kB" \
+    is "$(count_jobs succeeded)" "$total"
+upload "$work/data.jsonl"
+create "${body/\"training_file\":\"*\",\"hyper/\"training_file\":\"$file\",\"hyper}"
+follow "$id"
+expect "and goes on" is "$(field status <<<"$job")" succeeded
+stop_daemon
