@@ -23,6 +23,8 @@ MUST_CHECK bool dashboard_handle_file(struct request *request, struct error *err
 
 MUST_CHECK bool metrics_handle_get(struct request *request, struct error *err);
 
+MUST_CHECK bool backups_handle_get(struct request *request, struct error *err);
+
 MUST_CHECK bool session_handle_create(struct request *request, struct error *err);
 MUST_CHECK bool session_handle_get(struct request *request, struct error *err);
 MUST_CHECK bool session_handle_delete(struct request *request, struct error *err);

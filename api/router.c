@@ -40,6 +40,7 @@ static const struct route routes[] = {
     {"GET", HOOK "/deliveries", webhooks_handle_deliveries, DROP, ROUTE_READ},
     {"GET", "/v1/webhook_event_types", webhooks_handle_types, DROP, ROUTE_READ},
     {"GET", "/metrics", metrics_handle_get, DROP, ROUTE_READ},
+    {"GET", "/v1/backup", backups_handle_get, DROP, ROUTE_ADMIN},
     {"GET", "/v1/devices", devices_handle_list, DROP, ROUTE_READ},
     {"POST", "/v1/files", files_handle_create, UPLOAD, ROUTE_SUBMIT},
     {"GET", "/v1/files", files_handle_list, DROP, ROUTE_READ},

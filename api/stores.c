@@ -15,6 +15,7 @@ struct stores {
     struct store *idle[STORES_KEPT]; /* guarded by lock */
     size_t idle_count;               /* guarded by lock */
     uint64_t busy_count;             /* guarded by lock */
+    bool copying;                    /* guarded by lock */
 };
 
 struct stores *stores_new(const char *database_path)
@@ -89,4 +90,23 @@ uint64_t stores_busy_count(struct stores *stores)
     count = stores->busy_count;
     pthread_mutex_unlock(&stores->lock);
     return count;
+}
+
+bool stores_begin_copy(struct stores *stores, struct error *err)
+{
+    bool free_now;
+
+    pthread_mutex_lock(&stores->lock);
+    free_now = !stores->copying;
+    stores->copying = true;
+    pthread_mutex_unlock(&stores->lock);
+    return free_now ||
+           error_set(err, ERR_UNAVAILABLE, "another backup is being made: ask again in a moment");
+}
+
+void stores_end_copy(struct stores *stores)
+{
+    pthread_mutex_lock(&stores->lock);
+    stores->copying = false;
+    pthread_mutex_unlock(&stores->lock);
 }

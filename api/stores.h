@@ -22,6 +22,9 @@ MUST_CHECK bool stores_take(struct stores *stores, struct store **ret_store, str
 const char *stores_path(const struct stores *stores); /* of the database */
 /* How often handles that were given back had waited for a lock. */
 uint64_t stores_busy_count(struct stores *stores);
+/* One copy of the database is made at a time: ERR_UNAVAILABLE until the one before has ended. */
+MUST_CHECK bool stores_begin_copy(struct stores *stores, struct error *err);
+void stores_end_copy(struct stores *stores);
 void stores_give(struct stores *stores, struct store *store); /* NULL is fine */
 
 #endif

@@ -3,6 +3,7 @@
 #include <cjson/cJSON.h>
 #include <curl/curl.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -303,52 +304,6 @@ out:
     return ok;
 }
 
-bool http_download(struct http *http, const char *path, const char *target_path, uint64_t *ret_size)
-{
-    struct curl_slist *headers = prepare(http, path, NULL);
-    char temporary[4096];
-    FILE *file = NULL;
-    curl_off_t size = 0;
-    CURLcode code;
-    bool ok = false;
-
-    (void)snprintf(temporary, sizeof(temporary), "%s.part", target_path);
-    file = fopen(temporary, "wb");
-    if (file == NULL) {
-        (void)snprintf(http->error, sizeof(http->error), "'%s': %s", temporary, strerror(errno));
-        goto out;
-    }
-    (void)curl_easy_setopt(http->curl, CURLOPT_WRITEDATA, file);
-    (void)curl_easy_setopt(http->curl, CURLOPT_FAILONERROR, 1L);
-    (void)curl_easy_setopt(http->curl, CURLOPT_FOLLOWLOCATION, 1L); /* content is behind a link */
-    (void)curl_easy_setopt(http->curl, CURLOPT_MAXREDIRS, 3L);
-    code = curl_easy_perform(http->curl);
-    (void)curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &http->status);
-    (void)curl_easy_getinfo(http->curl, CURLINFO_SIZE_DOWNLOAD_T, &size);
-    if (fclose(file) != 0 && code == CURLE_OK)
-        code = CURLE_WRITE_ERROR;
-    file = NULL;
-    if (code != CURLE_OK) {
-        if (http->status == 404)
-            (void)snprintf(http->error, sizeof(http->error), "there is nothing to download at '%s'",
-                           path);
-        else
-            tell_transport(http, code);
-        (void)unlink(temporary);
-        goto out;
-    }
-    if (rename(temporary, target_path) != 0) {
-        (void)snprintf(http->error, sizeof(http->error), "'%s': %s", target_path, strerror(errno));
-        goto out;
-    }
-    if (ret_size != NULL)
-        *ret_size = (uint64_t)size;
-    ok = true;
-out:
-    curl_slist_free_all(headers);
-    return ok;
-}
-
 static size_t pass_on(char *bytes, size_t one, size_t count, void *context)
 {
     struct stream *stream = context;
@@ -362,6 +317,98 @@ static size_t pass_on(char *bytes, size_t one, size_t count, void *context)
         return 0;
     }
     return one * count;
+}
+
+static bool write_file(void *context, const char *bytes, size_t size)
+{
+    return fwrite(bytes, 1, size, context) == size;
+}
+
+/* The bytes behind the path into the file, which is closed in every case. */
+static bool download(struct http *http, const char *path, FILE *file, uint64_t *ret_size)
+{
+    struct stream stream = {.take = write_file, .context = file, .curl = http->curl};
+    struct curl_slist *headers = prepare(http, path, NULL);
+    curl_off_t size = 0;
+    CURLcode code;
+
+    (void)curl_easy_setopt(http->curl, CURLOPT_WRITEFUNCTION, pass_on);
+    (void)curl_easy_setopt(http->curl, CURLOPT_WRITEDATA, &stream);
+    (void)curl_easy_setopt(http->curl, CURLOPT_FOLLOWLOCATION, 1L); /* content is behind a link */
+    (void)curl_easy_setopt(http->curl, CURLOPT_MAXREDIRS, 3L);
+    code = curl_easy_perform(http->curl);
+    (void)curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &http->status);
+    (void)curl_easy_getinfo(http->curl, CURLINFO_SIZE_DOWNLOAD_T, &size);
+    if (code == CURLE_OK && (fflush(file) != 0 || fsync(fileno(file)) != 0))
+        code = CURLE_WRITE_ERROR;
+    if (fclose(file) != 0 && code == CURLE_OK)
+        code = CURLE_WRITE_ERROR;
+    curl_slist_free_all(headers);
+    if (http->status >= 400)
+        tell_refusal(http, stream.refusal.data);
+    else if (code != CURLE_OK)
+        tell_transport(http, code);
+    free(stream.refusal.data);
+    *ret_size = (uint64_t)size;
+    return http->status < 400 && code == CURLE_OK;
+}
+
+static bool system_fail(struct http *http, const char *path)
+{
+    (void)snprintf(http->error, sizeof(http->error), "'%s': %s", path, strerror(errno));
+    return false;
+}
+
+bool http_download(struct http *http, const char *path, const char *target_path, uint64_t *ret_size)
+{
+    char temporary[4096];
+    uint64_t size = 0;
+    FILE *file;
+
+    http->status = 0;
+    (void)snprintf(temporary, sizeof(temporary), "%s.part", target_path);
+    file = fopen(temporary, "wb");
+    if (file == NULL)
+        return system_fail(http, temporary);
+    if (!download(http, path, file, &size)) {
+        (void)unlink(temporary);
+        return false;
+    }
+    if (rename(temporary, target_path) != 0)
+        return system_fail(http, target_path);
+    if (ret_size != NULL)
+        *ret_size = size;
+    return true;
+}
+
+bool http_download_secret(struct http *http, const char *path, const char *target_path,
+                          uint64_t *ret_size)
+{
+    char temporary[4096];
+    int descriptor;
+    FILE *file;
+
+    http->status = 0;
+    errno = EEXIST;
+    if (access(target_path, F_OK) == 0)
+        return system_fail(http, target_path);
+    (void)snprintf(temporary, sizeof(temporary), "%s.part", target_path);
+    (void)unlink(temporary); /* of a download that was cut off */
+    descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    file = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
+    if (file == NULL)
+        return system_fail(http, temporary);
+    if (!download(http, path, file, ret_size)) {
+        (void)unlink(temporary);
+        return false;
+    }
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, target_path, RENAME_NOREPLACE) != 0 &&
+        (errno != EINVAL || rename(temporary, target_path) != 0)) { /* a file system without it */
+        (void)system_fail(http, target_path);
+        (void)unlink(temporary);
+        return false;
+    }
+    return true;
 }
 
 bool http_stream(struct http *http, const char *path, const char *last_id, http_take_fn *take,

@@ -35,6 +35,9 @@ bool http_upload_for(struct http *http, const char *file_path, long expires_s,
 /* Saves an answer's body; the file appears whole under its name. ret_size may be NULL. */
 bool http_download(struct http *http, const char *path, const char *target_path,
                    uint64_t *ret_size);
+/* The same into a file that only its owner reads and that is not there yet. */
+bool http_download_secret(struct http *http, const char *path, const char *target_path,
+                          uint64_t *ret_size);
 
 /* Hands every piece of an event stream to take until the stream ends (true) or breaks (false).
  * take returns false to stop listening. last_id "" starts at the beginning. */

@@ -1,6 +1,7 @@
 #include "client/table.h"
 
 #include "client/access.h"
+#include "client/backup.h"
 #include "client/call.h"
 #include "client/commands.h"
 #include "client/completion.h"
@@ -81,6 +82,8 @@ static const struct command commands[] = {
      command_webhook_rotate},
     {"webhook deliveries", "WEBHOOK [--limit N] [--json]",
      "what a webhook was told and is still to be told", command_webhook_deliveries},
+    {"backup", "PATH [--json]", "copy the database, while the daemon runs, into a new file",
+     command_backup},
     {"call", "METHOD PATH [--data JSON] [--json]",
      "any call of the daemon, as its description has it", command_call},
     {"completion", "SHELL", "completion for bash, zsh or fish, as a script", command_completion},

@@ -30,6 +30,8 @@ const char config_usage[] =
     "  --devices           show what this machine can compute with, exit\n"
     "  --devices --check   compare each device's ops and a tiny job with plain loops and the\n"
     "                      processor, exit; 0: all agree\n"
+    "  --restore FILE      put a backup of the database back while no daemon runs, exit; the one\n"
+    "                      that is there is kept aside\n"
     "  --version, --help\n"
     "\n"
     "keys of the settings file: state_dir models_dir socket_path listen platforms simd public_url\n"
@@ -282,6 +284,7 @@ static bool read_arguments(struct config *config, int count, char **arguments, b
         {"--platforms", "platforms", config->platforms, sizeof(config->platforms)},
         {"--simd", "simd", config->simd, sizeof(config->simd)},
         {"--jobs-per-device", "jobs_per_device", jobs, sizeof(jobs)},
+        {"--restore", "restore", config->restore_path, sizeof(config->restore_path)},
     };
 
     for (int i = 1; i < count; i++) {
@@ -304,6 +307,8 @@ static bool read_arguments(struct config *config, int count, char **arguments, b
             return false;
         }
     }
+    if (config->restore_path[0] != '\0' && config->action == CONFIG_RUN)
+        config->action = CONFIG_RESTORE;
     return jobs[0] == '\0' || read_jobs_per_device(config, "--jobs-per-device", jobs, err);
 }
 

@@ -21,6 +21,7 @@ enum config_action {
     CONFIG_RUN,
     CONFIG_CHECK,   /* --check-config */
     CONFIG_DEVICES, /* --devices */
+    CONFIG_RESTORE, /* --restore */
     CONFIG_VERSION, /* --version */
     CONFIG_HELP,    /* --help */
 };
@@ -31,6 +32,7 @@ struct config {
     char state_dir[LIMIT_PATH_BYTES];  /* database, uploads, checkpoints, artifacts */
     char models_dir[LIMIT_PATH_BYTES]; /* <base>/base.safetensors, <base>/tokenizer.model */
     char socket_path[LIMIT_PATH_BYTES];
+    char restore_path[LIMIT_PATH_BYTES]; /* of the backup to be put back */
     char listen[128];         /* "127.0.0.1:7733" */
     char platforms[128];      /* "": from the environment */
     char simd[32];            /* "": from the environment */

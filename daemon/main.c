@@ -12,6 +12,7 @@
 #include "daemon/sched/devicecheck.h"
 #include "daemon/sched/devices.h"
 #include "daemon/sched/events.h"
+#include "daemon/sched/restore.h"
 #include "daemon/sched/scheduler.h"
 #include "store/store.h"
 
@@ -160,18 +161,45 @@ out:
     return status;
 }
 
+/* Takes the text; returns the exit status. */
+static int print_text(struct buf *text)
+{
+    int status = 1;
+
+    if (!text->failed && text->size > 0 && fwrite(text->data, 1, text->size, stdout) == text->size)
+        status = 0;
+    buf_release(text);
+    return status;
+}
+
 static int print_devices(const struct devices *devices, const char *state_folder)
 {
     struct buf text;
-    int status = 1;
 
     buf_init(&text, (size_t)1 << 20);
     devices_print(devices, &text);
     devicecheck_print(devices, state_folder, &text);
-    if (!text.failed && text.size > 0 && fwrite(text.data, 1, text.size, stdout) == text.size)
-        status = 0;
-    buf_release(&text);
-    return status;
+    return print_text(&text);
+}
+
+static int restore(struct daemon_parts *parts)
+{
+    const struct config *config = &parts->config;
+    struct error err = {0};
+    struct buf text;
+
+    buf_init(&text, (size_t)1 << 20);
+    if (!file_join(parts->database_path, sizeof(parts->database_path), config->state_dir,
+                   "needled.db", &err) ||
+        !make_folders(config, &err) || !take_lock(parts, &err) ||
+        !restore_database(config->state_dir, parts->database_path, config->restore_path, &text,
+                          &err)) {
+        (void)fprintf(stderr, "needled: nothing was restored: %s%s\n", err.message,
+                      err.code == ERR_CONFLICT ? "; stop it first" : "");
+        buf_release(&text);
+        return 1;
+    }
+    return print_text(&text);
 }
 
 static void print_row(void *context, const char *row)
@@ -242,6 +270,8 @@ int main(int argument_count, char **arguments)
     case CONFIG_HELP:
         (void)fputs(config_usage, stdout);
         return 0;
+    case CONFIG_RESTORE:
+        return restore(&parts);
     case CONFIG_CHECK:
     case CONFIG_DEVICES:
     case CONFIG_RUN:

@@ -9,9 +9,11 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -82,14 +84,37 @@ static bool copy_pages(sqlite3 *source, const char *path, struct error *err)
     return ok;
 }
 
+/* Before the disk is filled: others write to it too. */
+static bool check_room(sqlite3 *source, const char *path, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    char folder[SIDE_PATH_BYTES];
+    struct statvfs disk;
+    int64_t size = 0;
+    int code = sqlite3_prepare_v2(source,
+                                  "SELECT page_count * page_size FROM pragma_page_count,"
+                                  " pragma_page_size",
+                                  -1, &statement, NULL);
+
+    if (code == SQLITE_OK && sqlite3_step(statement) == SQLITE_ROW)
+        size = sqlite3_column_int64(statement, 0);
+    (void)sqlite3_finalize(statement);                  /* the copy itself tells what is wrong */
+    (void)snprintf(folder, sizeof(folder), "%s", path); /* made to fit */
+    if (statvfs(dirname(folder), &disk) != 0 ||
+        (double)disk.f_bavail * (double)disk.f_frsize >= (double)size)
+        return true;
+    return error_set(err, ERR_NO_MEMORY, "disk full: a copy of %lld bytes does not fit beside '%s'",
+                     (long long)size, path);
+}
+
 static bool write_whole(sqlite3 *source, const char *path, struct error *err)
 {
     char temporary[SIDE_PATH_BYTES];
 
     if (strlen(path) >= LIMIT_PATH_BYTES)
         return error_set(err, ERR_LIMIT, "path '%.64s...' is too long", path);
-    (void)snprintf(temporary, sizeof(temporary), "%s.part", path); /* made to fit */
-    if (!make_file(temporary, err))
+    (void)snprintf(temporary, sizeof(temporary), "%s.tmp", path); /* made to fit */
+    if (!check_room(source, path, err) || !make_file(temporary, err))
         return false;
     if (!copy_pages(source, temporary, err) || !sync_file(temporary, err))
         goto fail;
@@ -132,6 +157,19 @@ static void join(char ret_path[SIDE_PATH_BYTES], const char *path, const char *a
                  const char *suffix)
 {
     (void)snprintf(ret_path, SIDE_PATH_BYTES, "%s%s%s", path, aside, suffix); /* made to fit */
+}
+
+/* Root puts it back for the daemon's user, whose folder it is. */
+static bool give_to_owner(const char *path, struct error *err)
+{
+    char folder[SIDE_PATH_BYTES];
+    struct stat info;
+
+    if (geteuid() != 0)
+        return true;
+    (void)snprintf(folder, sizeof(folder), "%s", path); /* made to fit */
+    return (stat(dirname(folder), &info) == 0 && lchown(path, info.st_uid, info.st_gid) == 0) ||
+           system_fail("give to the owner of its folder", path, err);
 }
 
 /* A second name for a file, so that it is there under one of them whatever happens. */
@@ -187,6 +225,8 @@ bool backup_restore(const char *backup, const char *path, char ret_aside[BACKUP_
     name_aside(aside);
     if (!copy_backup(backup, fresh, err))
         return false;
+    if (!give_to_owner(fresh, err))
+        goto fail;
     if (!keep(path, aside, "", &there, err) || !keep(path, aside, "-wal", &has_log, err) ||
         !store_sync_folder(path, err) || !remove_side(path, "-wal", err) ||
         !remove_side(path, "-shm", err))

@@ -192,7 +192,7 @@ static void a_copy_that_cannot_be_written_stops_the_migration(void **state)
     char name[64];
 
     make_old(path, MIGRATION_COUNT - 1, "");
-    (void)snprintf(name, sizeof(name), "needled.db.before-v%d.part", MIGRATION_COUNT);
+    (void)snprintf(name, sizeof(name), "needled.db.before-v%d.tmp", MIGRATION_COUNT);
     assert_int_equal(mkdir(scratch_path(*state, name), 0700), 0);
     assert_false(store_open(path, true, &store, &err));
     assert_int_equal(version_of(path), MIGRATION_COUNT - 1);
@@ -311,7 +311,7 @@ static void a_backup_is_of_one_moment_while_others_write(void **state)
     atomic_store(&writing.stop, true);
     (void)pthread_join(writer, NULL);
     store_close(store);
-    assert_false(exists(*state, "copy.db.part"));
+    assert_false(exists(*state, "copy.db.tmp"));
 }
 
 static void a_backup_comes_back_over_what_is_there(void **state)
