@@ -13,6 +13,7 @@
 #include "daemon/base/limits.h"
 #include "daemon/base/log.h"
 #include "daemon/sched/datasets.h"
+#include "daemon/sched/scheduler.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -57,6 +58,11 @@ static bool open_intake(struct request *request)
     struct error err = {0};
     bool ok = true;
 
+    if ((is_upload(request) || request->route->body == ROUTE_BODY_RAW) &&
+        !scheduler_check_disk(services->scheduler, request->announced_bytes + 1, &err)) {
+        response_set_error(&request->response, &err, NULL);
+        return false;
+    }
     assert(request->route->body != ROUTE_BODY_RAW || request->link_bytes >= 0); /* links of ours */
     if (is_upload(request))
         ok = form_new(request->content_type, services->state_folder, services->upload_limit_bytes,
@@ -68,6 +74,7 @@ static bool open_intake(struct request *request)
                             request->announced_bytes, request->link_bytes);
     else if (request->route->body == ROUTE_BODY_RAW)
         ok = upload_open(services->state_folder, "upload", "fine-tune", &request->upload, &err);
+    (void)scheduler_report_disk(services->scheduler, &err);
     if (request->upload)
         upload_set_helpers(request->upload, services->upload_helpers);
     if (!ok)
@@ -215,6 +222,7 @@ static enum MHD_Result take_body(const struct listener *listener, struct request
         if (request->form ? form_feed(request->form, bytes, size, &err)
                           : upload_append(request->upload, bytes, size, &err))
             return MHD_YES;
+        (void)scheduler_report_disk(request->services->scheduler, &err);
         close_intake(request); /* nothing is kept of it, also while the rest is read */
         response_set_error(&request->response, &err, NULL);
         return refuse_midway(listener, request);
@@ -239,13 +247,35 @@ static bool is_still_admitted(struct request *request)
            guard_check_key(&listener->exchange->guard, request, listener->is_socket);
 }
 
+/* What a full disk is emptied with. */
+static bool makes_room(const struct request *request)
+{
+    const char *last = request->segment_count ? request->segments[request->segment_count - 1] : "";
+
+    return strcmp(request->method, "DELETE") == 0 || strcmp(last, "cancel") == 0 ||
+           strcmp(last, "pause") == 0;
+}
+
+static bool try_to_handle(struct request *request, struct error *err)
+{
+    return stores_take(request->services->stores, &request->store, err) &&
+           guard_check_owner(request, err) && request->route->handle(request, err);
+}
+
 static void handle(struct request *request)
 {
     struct stores *stores = request->services->stores;
     struct error err = {0};
+    bool ok = try_to_handle(request, &err);
 
-    if (!stores_take(stores, &request->store, &err) || !guard_check_owner(request, &err) ||
-        !request->route->handle(request, &err)) {
+    (void)scheduler_report_disk(request->services->scheduler, &err); /* there may be room now */
+    if (!ok && error_is_disk(&err) && makes_room(request)) {
+        stores_give(stores, request->store);
+        request->store = NULL;
+        err = (struct error){0};
+        ok = try_to_handle(request, &err);
+    }
+    if (!ok) {
         response_set_error(&request->response, &err, request->lines);
         if (response_status_of(err.code) >= 500)
             log_write_for(LOG_LEVEL_WARN, "request", request->id, "%s", err.message);

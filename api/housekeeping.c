@@ -5,8 +5,9 @@
 #include "api/stores.h"
 #include "daemon/base/log.h"
 #include "daemon/sched/datasets.h"
+#include "daemon/sched/scheduler.h"
 
-#define BETWEEN_NS INT64_C(10000000000)
+#define BETWEEN_NS INT64_C(5000000000)
 
 void housekeeping_init(struct housekeeping *housekeeping, struct pool *pool,
                        const struct services *services)
@@ -26,6 +27,8 @@ static void work(struct pool_task *task)
         log_write(LOG_LEVEL_WARN, "put away what is over: %s", err.message);
     if (store && !keyring_save_uses(services->keyring, store, &err))
         log_write(LOG_LEVEL_WARN, "keep when keys were used: %s", err.message);
+    (void)scheduler_report_disk(services->scheduler, &err); /* looked at again in a while */
+    scheduler_look_at_disk(services->scheduler);
     stores_give(services->stores, store);
     atomic_store_explicit(&housekeeping->busy, false, memory_order_release);
 }

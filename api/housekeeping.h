@@ -1,8 +1,8 @@
 /*
  * housekeeping: what has to be put away now and then.
  *
- * Purpose    Every few seconds a thread of the pool removes files and reserved uploads that are over, and
- *            writes down when keys were used.
+ * Purpose    Every few seconds a thread of the pool removes files and reserved uploads that are over,
+ *            writes down when keys were used, and looks whether a full disk has room again.
  * Ownership  Embedded by the server; services and pool are borrowed.
  * Threads    housekeeping_tick from one thread; the work is the pool's.
  * Failure    Logged, and tried again at the next turn.

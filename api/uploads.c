@@ -11,6 +11,7 @@
 #include "daemon/base/json.h"
 #include "daemon/base/limits.h"
 #include "daemon/sched/datasets.h"
+#include "daemon/sched/scheduler.h"
 #include "store/reservations.h"
 
 #include <inttypes.h>
@@ -109,6 +110,8 @@ bool uploads_reserve(struct request *request, struct error *err)
     if (!ok)
         return false;
     (void)snprintf(reservation.owner, sizeof(reservation.owner), "%s", request->owner);
+    if (!scheduler_check_disk(request->services->scheduler, (uint64_t)reservation.size_bytes, err))
+        return false;
     reservation.created_unix_s = clock_unix_s();
     reservation.expires_unix_s = reservation.created_unix_s + LIMIT_RESERVATION_S;
     return file_random_id(reservation.id, sizeof(reservation.id), "upload-", ID_DIGITS, err) &&

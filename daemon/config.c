@@ -37,7 +37,7 @@ const char config_usage[] =
     "keys of the settings file: state_dir models_dir socket_path listen platforms simd public_url\n"
     "allowed_hosts webhook_hosts api_key_file log_level jobs_per_device memory_limit_mb "
     "upload_limit_mb\n"
-    "checkpoint_interval_s checkpoint_steps\n";
+    "checkpoint_interval_s checkpoint_steps disk_reserve_mb\n";
 
 static bool copy_text(char *target, size_t capacity, const char *key, const char *text,
                       struct error *err)
@@ -143,6 +143,7 @@ static bool read_limits(struct config *config, const struct json *json, struct e
 {
     int64_t memory_mb = 0;
     int64_t upload_mb = (int64_t)(LIMIT_UPLOAD_BYTES >> 20);
+    int64_t reserve_mb = (int64_t)(config->disk_reserve_bytes >> 20);
     int64_t jobs = (int64_t)config->jobs_per_device;
     int64_t interval_s = (int64_t)config->checkpoint_interval_s;
     int64_t steps = (int64_t)config->checkpoint_steps;
@@ -152,8 +153,10 @@ static bool read_limits(struct config *config, const struct json *json, struct e
         !json_get_int(json, "upload_limit_mb", false, 1, 1 << 24, &upload_mb, err) ||
         !json_get_int(json, "checkpoint_interval_s", false, 1, LIMIT_CHECKPOINT_INTERVAL_S,
                       &interval_s, err) ||
-        !json_get_int(json, "checkpoint_steps", false, 0, INT32_MAX, &steps, err))
+        !json_get_int(json, "checkpoint_steps", false, 0, INT32_MAX, &steps, err) ||
+        !json_get_int(json, "disk_reserve_mb", false, 0, 1 << 24, &reserve_mb, err))
         return false;
+    config->disk_reserve_bytes = (uint64_t)reserve_mb << 20;
     config->checkpoint_interval_s = (size_t)interval_s;
     config->checkpoint_steps = (size_t)steps;
     config->jobs_per_device = (size_t)jobs;
@@ -180,6 +183,7 @@ static bool read_settings(struct config *config, const struct json *json, struct
                                         "webhook_hosts",
                                         "checkpoint_interval_s",
                                         "checkpoint_steps",
+                                        "disk_reserve_mb",
                                         NULL};
     const struct {
         const char *key;
@@ -347,6 +351,7 @@ bool config_read(int argument_count, char **arguments, struct config *ret_config
     config = (struct config){.log_level = LOG_LEVEL_INFO,
                              .jobs_per_device = 1,
                              .checkpoint_interval_s = CHECKPOINT_INTERVAL_S,
+                             .disk_reserve_bytes = LIMIT_DISK_RESERVE_BYTES,
                              .upload_limit_bytes = LIMIT_UPLOAD_BYTES};
     if (!read_environment(&config, err) ||
         !copy_text(config.listen, sizeof(config.listen), "listen", "127.0.0.1:7733", err) ||

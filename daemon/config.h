@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum config_action {
     CONFIG_RUN,
@@ -45,6 +46,7 @@ struct config {
     size_t jobs_per_device;    /* at once: 1 to LIMIT_JOBS_PER_DEVICE */
     size_t memory_limit_bytes; /* of one job; 0: what the device has */
     size_t upload_limit_bytes;
+    uint64_t disk_reserve_bytes; /* that jobs and uploads leave free */
     size_t checkpoint_interval_s; /* between a job's resume checkpoints */
     size_t checkpoint_steps;      /* the same in steps, whichever comes first; 0: by time alone */
 };

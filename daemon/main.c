@@ -11,6 +11,7 @@
 #include "daemon/sched/datasets.h"
 #include "daemon/sched/devicecheck.h"
 #include "daemon/sched/devices.h"
+#include "daemon/sched/disk.h"
 #include "daemon/sched/events.h"
 #include "daemon/sched/restore.h"
 #include "daemon/sched/scheduler.h"
@@ -18,6 +19,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +33,7 @@ struct daemon_parts {
     struct devices devices;
     char database_path[LIMIT_PATH_BYTES];
     int lock; /* held while we own the state folder; -1: not ours */
+    struct disk *disk;
     struct store *store;
     struct events_feed *feed;
     struct scheduler *scheduler;
@@ -86,12 +89,21 @@ static struct server_options server_options(const struct daemon_parts *parts)
     };
 }
 
+/* On a full disk, too: its log wants a little room, which the ballast has. */
+static bool open_store(struct daemon_parts *parts, struct error *err)
+{
+    return store_open(parts->database_path, true, &parts->store, err) ||
+           (disk_report(parts->disk, err) &&
+            store_open(parts->database_path, true, &parts->store, err));
+}
+
 static bool start(struct daemon_parts *parts, struct error *err)
 {
     const struct config *config = &parts->config;
 
     if (!json_self_test(err) || !make_folders(config, err) || !take_lock(parts, err) ||
-        !store_open(parts->database_path, true, &parts->store, err) ||
+        !disk_open(config->state_dir, config->disk_reserve_bytes, &parts->disk, err) ||
+        !open_store(parts, err) ||
         !datasets_recover(config->state_dir, parts->store, err))
         return false;
     parts->feed = events_feed_new();
@@ -103,6 +115,7 @@ static bool start(struct daemon_parts *parts, struct error *err)
         .models_folder = config->models_dir,
         .database_path = parts->database_path,
         .devices = &parts->devices,
+        .disk = parts->disk,
         .feed = parts->feed,
         .memory_limit_bytes = config->memory_limit_bytes,
         .jobs_per_device = config->jobs_per_device,
@@ -121,7 +134,7 @@ static void stop(struct daemon_parts *parts)
     server_stop(parts->server);
     scheduler_stop(parts->scheduler);
     events_feed_free(parts->feed);
-    store_close(parts->store);
+    store_close(parts->store); /* the disk's record stays: threads left behind may look into it */
     if (parts->lock >= 0)
         (void)close(parts->lock); /* nothing was written to it */
 }
@@ -237,6 +250,7 @@ static int print_config(const struct config *config)
     printf("jobs_per_device  %zu\nmemory_limit_mb  %zu\nupload_limit_mb  %zu\n",
            config->jobs_per_device, config->memory_limit_bytes >> 20,
            config->upload_limit_bytes >> 20);
+    printf("disk_reserve_mb  %" PRIu64 "\n", config->disk_reserve_bytes >> 20);
     printf("checkpoint_interval_s %zu\ncheckpoint_steps %zu\n", config->checkpoint_interval_s,
            config->checkpoint_steps);
     return 0;

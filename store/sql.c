@@ -8,6 +8,8 @@
 
 static enum error_code code_of(int sqlite_code)
 {
+    if (sqlite_code == SQLITE_IOERR_NOMEM)
+        return ERR_NO_MEMORY;
     switch (sqlite_code & 0xff) {
     case SQLITE_FULL:
     case SQLITE_NOMEM:
@@ -31,12 +33,32 @@ static enum error_code code_of(int sqlite_code)
     return ERR_IO;
 }
 
+/* Whose fault a failed write is: a used-up quota, too, is an input/output error to SQLite. */
+static const char *disk_word(const struct store *store, int code)
+{
+    if (code == SQLITE_IOERR_NOMEM)
+        return "";
+    switch (code & 0xff) {
+    case SQLITE_FULL:
+        return ERROR_DISK_FULL;
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+        return error_disk_word(sqlite3_system_errno(store->db));
+    case SQLITE_READONLY:
+        return ERROR_DISK_FAULT;
+    }
+    return "";
+}
+
 bool sql_fail(struct store *store, int code, const char *doing, struct error *err)
 {
     const char *path = sqlite3_db_filename(store->db, "main");
+    const char *word = disk_word(store, code);
+    const bool full = strcmp(word, ERROR_DISK_FULL) == 0;
 
-    return error_set(err, code_of(code), "%s in database '%s': %s%s", doing, path ? path : "",
-                     (code & 0xff) == SQLITE_FULL ? "disk full: " : "", sqlite3_errmsg(store->db));
+    return error_set_word(err, full ? ERR_NO_MEMORY : code_of(code), word, "",
+                          "%s in database '%s': %s%s", doing, path ? path : "",
+                          full ? "disk full: " : "", sqlite3_errmsg(store->db));
 }
 
 bool sql_start(struct store *store, const char *text, sqlite3_stmt **ret_statement,

@@ -1,6 +1,7 @@
 #include "daemon/base/error.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,6 +47,25 @@ void error_wrap(struct error *err, const char *format, ...)
     if (length >= 0 && (size_t)length < sizeof(message))
         (void)snprintf(message + length, sizeof(message) - (size_t)length, ": %s", err->message);
     memcpy(err->message, message, sizeof(message));
+}
+
+bool error_is_disk(const struct error *err)
+{
+    return err &&
+           (strcmp(err->word, ERROR_DISK_FULL) == 0 || strcmp(err->word, ERROR_DISK_FAULT) == 0);
+}
+
+const char *error_disk_word(int number)
+{
+    switch (number) {
+    case ENOSPC:
+    case EDQUOT:
+        return ERROR_DISK_FULL;
+    case EIO:
+    case EROFS:
+        return ERROR_DISK_FAULT;
+    }
+    return "";
 }
 
 const char *error_code_name(enum error_code code)

@@ -54,6 +54,13 @@ static inline bool error_false(void)
     return false;
 }
 
+/* The words of a write that failed for the disk's sake: it may go on when the disk takes writes again. */
+#define ERROR_DISK_FULL "disk_full"
+#define ERROR_DISK_FAULT "disk_error"
+bool error_is_disk(const struct error *err);
+/* The word for a system call's errno, "" when it is not the disk that is at fault. */
+const char *error_disk_word(int number);
+
 /* Puts "text: " before the message; code, param and word stay. */
 void error_wrap(struct error *err, const char *format, ...) PRINTF_LIKE(2, 3);
 

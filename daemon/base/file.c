@@ -24,9 +24,21 @@ static bool fail(struct error *err, const char *what, const char *path)
     int number = errno;
 
     if (number == ENOSPC || number == EDQUOT)
-        return error_set(err, ERR_NO_MEMORY, "%s '%s': disk full", what, path);
+        return error_set_word(err, ERR_NO_MEMORY, ERROR_DISK_FULL, "", "%s '%s': disk full", what,
+                              path);
     return error_set(err, number == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s '%s': %s", what, path,
                      strerrordesc_np(number) ? strerrordesc_np(number) : "unknown reason");
+}
+
+/* The same of a write, which the disk may have refused. */
+static bool fail_write(struct error *err, const char *what, const char *path)
+{
+    const char *word = error_disk_word(errno);
+
+    fail(err, what, path);
+    if (word[0])
+        error_name(err, word);
+    return false;
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -147,7 +159,7 @@ bool file_writer_open(const char *path, struct file_writer **ret_writer, struct 
     writer->descriptor =
         open(writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (writer->descriptor < 0) {
-        fail(err, "create", path);
+        fail_write(err, "create", path);
         goto fail;
     }
     sha256_init(&writer->hash);
@@ -182,7 +194,7 @@ bool file_writer_append(struct file_writer *writer, const void *bytes, size_t si
         if (count < 0 && errno == EINTR)
             continue;
         if (count < 0)
-            return fail(err, "write", writer->path);
+            return fail_write(err, "write", writer->path);
         next += count;
         left -= (size_t)count;
     }
@@ -216,7 +228,7 @@ static bool sync_folder_of(const char *path, struct error *err)
     descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0)
         return fail(err, "open", folder);
-    ok = fsync(descriptor) == 0 || fail(err, "sync", folder);
+    ok = fsync(descriptor) == 0 || fail_write(err, "sync", folder);
     (void)close(descriptor); /* only read from */
     return ok;
 }
@@ -227,22 +239,24 @@ bool file_writer_commit(struct file_writer *writer, uint64_t *ret_size_bytes,
     int closed;
 
     if (fsync(writer->descriptor) != 0) {
-        fail(err, "sync", writer->path);
+        fail_write(err, "sync", writer->path);
         goto fail;
     }
     closed = close(writer->descriptor);
     writer->descriptor = -1;
     if (closed != 0) {
-        fail(err, "close", writer->path);
+        fail_write(err, "close", writer->path);
         goto fail;
     }
     if (rename(writer->temporary, writer->path) != 0) {
-        fail(err, "rename to", writer->path);
+        fail_write(err, "rename to", writer->path);
         goto fail;
     }
     writer->temporary[0] = '\0';
-    if (!sync_folder_of(writer->path, err))
+    if (!sync_folder_of(writer->path, err)) {
+        (void)unlink(writer->path); /* the caller hears that there is no such file */
         goto fail;
+    }
     if (ret_size_bytes)
         *ret_size_bytes = writer->size_bytes;
     if (ret_sha256)
@@ -295,7 +309,7 @@ bool file_make_folder(const char *path, struct error *err)
             continue;
         partial[i] = '\0';
         if (mkdir(partial, 0700) != 0 && errno != EEXIST)
-            return fail(err, "create folder", partial);
+            return fail_write(err, "create folder", partial);
         if (i < length)
             partial[i] = '/';
     }
@@ -310,7 +324,7 @@ bool file_make_folder(const char *path, struct error *err)
 bool file_remove(const char *path, struct error *err)
 {
     if (unlink(path) != 0 && errno != ENOENT)
-        return fail(err, "remove", path);
+        return fail_write(err, "remove", path);
     return true;
 }
 

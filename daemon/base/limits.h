@@ -32,6 +32,7 @@
 #define LIMIT_JOBS_PER_DEVICE 8                      /* at once; each has a worker's threads */
 #define LIMIT_CHECKPOINT_INTERVAL_S 86400            /* between resume checkpoints of a job */
 #define LIMIT_JOB_FILES 32                           /* of a job, of each kind */
+#define LIMIT_DISK_RESERVE_BYTES ((uint64_t)64 << 20) /* left free, unless set otherwise */
 #define LIMIT_PATH_BYTES 4096                        /* a path of ours, with its NUL */
 
 #endif

@@ -91,7 +91,7 @@ static bool find_slot(const struct forecast *forecast, const struct job_record *
 /* A slot is free now, and yet the job has a reason to wait. */
 static bool is_held_back(const struct job_record *job, double free_s)
 {
-    return strncmp(job->state_reason, "disk full", 9) == 0 ||
+    return strncmp(job->state_reason, "disk f", strlen("disk f")) == 0 || /* full, failing */
            (free_s <= 0 && job->state == JOB_QUEUED && job->state_reason[0]);
 }
 

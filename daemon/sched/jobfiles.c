@@ -10,8 +10,10 @@
 #include "store/models.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define RESUME_PREFIX "resume-" /* as the trainer names them */
@@ -154,6 +156,27 @@ bool jobfiles_find(const struct scheduler_options *options, struct store *store,
         return false;
     ret_files->job.hyper.seed = (uint64_t)job->seed;
     return file_make_folder(ret_files->checkpoints, err);
+}
+
+uint64_t jobfiles_held_bytes(const char *state_folder, const char *job_id)
+{
+    char folder[JOBFILES_PATH_BYTES];
+    const struct dirent *entry;
+    struct stat about;
+    uint64_t bytes = 0;
+    DIR *open_folder;
+
+    if (!find_checkpoints(state_folder, job_id, folder, sizeof(folder), NULL))
+        return 0;
+    open_folder = opendir(folder);
+    while (open_folder && (entry = readdir(open_folder)) != NULL) {
+        if (fstatat(dirfd(open_folder), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(about.st_mode))
+            bytes += (uint64_t)about.st_size;
+    }
+    if (open_folder)
+        (void)closedir(open_folder); /* only read */
+    return bytes;
 }
 
 void jobfiles_remove(const char *path)

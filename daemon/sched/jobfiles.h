@@ -42,6 +42,8 @@ struct jobfiles { /* large: not for a stack */
 MUST_CHECK bool jobfiles_find(const struct scheduler_options *options, struct store *store,
                               const struct job_record *job, struct jobfiles *ret_files,
                               struct error *err);
+/* What a job's checkpoint folder holds; 0 where there is none. */
+uint64_t jobfiles_held_bytes(const char *state_folder, const char *job_id);
 /* Removes a file nobody needs; one that stays costs space and is logged. */
 void jobfiles_remove(const char *path);
 /* Removes the resume checkpoints of a job that has ended, and its folder if nothing else is in it. */

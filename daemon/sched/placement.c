@@ -2,14 +2,14 @@
 
 #include "daemon/base/buf.h"
 #include "daemon/base/json.h"
+#include "daemon/sched/disk.h"
+#include "daemon/sched/jobfiles.h"
 #include "daemon/train/budget.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
-#define DISK_RESERVE_BYTES ((uint64_t)16 << 20) /* left to the database and its log */
 #define EXPLANATION_BYTES ((size_t)1024)
 
 static const struct device *device_of(const struct placement_view *view, size_t device)
@@ -146,16 +146,15 @@ static bool fits_now(const struct placement_view *view, const struct needs *need
 
 /* ---- disk ------------------------------------------------------------------------------------------- */
 
-static bool has_space(const struct placement_view *view, const struct needs *needs,
-                      uint64_t *ret_wanted, uint64_t *ret_free)
+/* Room for what the job has still to write: what its folder holds is written. */
+static bool has_space(const struct placement_view *view, const struct job_record *job,
+                      const struct needs *needs, struct error *err)
 {
-    struct statvfs disk;
+    const struct scheduler_options *options = view->queue->options;
+    const uint64_t held =
+        job->attempt_count > 0 ? jobfiles_held_bytes(options->state_folder, job->id) : 0;
 
-    *ret_wanted = needs->disk_bytes + DISK_RESERVE_BYTES;
-    if (statvfs(view->queue->options->state_folder, &disk) != 0)
-        return true;
-    *ret_free = (uint64_t)disk.f_bavail * disk.f_frsize;
-    return *ret_free >= *ret_wanted;
+    return disk_check_room(options->disk, less(needs->disk_bytes, held), err);
 }
 
 /* ---- decisions --------------------------------------------------------------------------------------- */
@@ -234,10 +233,9 @@ bool placement_takes(const struct placement_view *view, const struct job_record 
                      struct placement_grant *ret_grant)
 {
     const struct needs needs = needs_of(job);
-    uint64_t wanted, free_bytes = 0;
 
     if (!runs_now(view, job, &needs, device) || has_emptier(view, job, &needs, device) ||
-        !has_space(view, &needs, &wanted, &free_bytes))
+        !has_space(view, job, &needs, NULL))
         return false;
     *ret_grant = grant(view, &needs, device);
     return true;
@@ -343,17 +341,14 @@ void placement_explain(const struct placement_view *view, const struct job_recor
                        char *ret_reason, size_t capacity)
 {
     const struct needs needs = needs_of(job);
-    uint64_t wanted, free_bytes = 0;
     size_t waits = 0, clauses = 0;
     bool busy = false, exists = false;
     struct error missing = {0};
     struct buf text;
 
     ret_reason[0] = '\0';
-    if (!has_space(view, &needs, &wanted, &free_bytes)) {
-        (void)snprintf(ret_reason, capacity,
-                       "disk full: %" PRIu64 " bytes are needed in '%.100s', %" PRIu64 " are free",
-                       wanted, view->queue->options->state_folder, free_bytes);
+    if (!has_space(view, job, &needs, &missing)) {
+        (void)snprintf(ret_reason, capacity, "%s", missing.message);
         return;
     }
     buf_init(&text, EXPLANATION_BYTES);

@@ -3,6 +3,7 @@
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
 #include "daemon/sched/changes.h"
+#include "daemon/sched/disk.h"
 #include "daemon/sched/placement.h"
 #include "daemon/sched/waiting.h"
 #include "daemon/sched/warnings.h"
@@ -170,7 +171,8 @@ bool queue_take(void *owner, void *arguments, struct error *err)
     bool ok = true;
 
     claim->found = false;
-    if (queue->stopping || !slots_use(&queue->slots, device).in_service)
+    if (queue->stopping || !slots_use(&queue->slots, device).in_service ||
+        !disk_check_service(queue->options->disk, NULL))
         return true;
     if (!waiting_choose(queue, device, &choice, err))
         return false;
@@ -257,6 +259,37 @@ static bool end_with_fault(struct queue *queue, const struct queue_outcome *outc
     return requeue(queue, outcome, why, err);
 }
 
+/* A full disk is waited for, however often. One that refuses the same job's writes again and again has
+ * something wrong where its files lie. */
+static bool end_with_disk_fault(struct queue *queue, const struct queue_outcome *outcome,
+                                struct error *err)
+{
+    const bool full = strcmp(outcome->fault->word, ERROR_DISK_FULL) == 0;
+    struct job_change change = JOB_CHANGE_NONE;
+    struct job_record job = {0};
+    struct notes notes;
+    char reason[sizeof(job.state_reason)];
+    bool ok;
+
+    if (!jobs_get(queue->store, outcome->job_id, &job, err))
+        return false;
+    job_record_release(&job);
+    change.device_fault = !full;
+    if (!full && job.fault_count + 1 >= QUEUE_FAULTS_MAX)
+        return changes_fail(queue, outcome->job_id, JOB_RUNNING, &change, outcome->fault, err);
+    (void)snprintf(reason, sizeof(reason), "disk %s: %.200s", full ? "full" : "failing",
+                   outcome->fault->message);
+    change.state_reason = reason;
+    notes_init(&notes);
+    notes_add(&notes, EVENT_WARN, "state", notes_status(job_state_name(JOB_QUEUED)),
+              "The disk %s (%.300s); the job is queued again and goes on from its last checkpoint "
+              "when it takes writes",
+              full ? "is full" : "fails", outcome->fault->message);
+    ok = changes_move(queue, outcome->job_id, JOB_RUNNING, JOB_QUEUED, &change, &notes, err);
+    notes_release(&notes);
+    return ok;
+}
+
 bool queue_end(void *owner, void *arguments, struct error *err)
 {
     struct queue *queue = owner;
@@ -281,6 +314,9 @@ bool queue_end(void *owner, void *arguments, struct error *err)
         break;
     case OUTCOME_DEVICE_FAULT:
         ok = end_with_fault(queue, outcome, err);
+        break;
+    case OUTCOME_DISK_FAULT:
+        ok = end_with_disk_fault(queue, outcome, err);
         break;
     }
     /* A cancel that came first has set the state and said the last word. */

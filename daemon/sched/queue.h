@@ -70,12 +70,13 @@ enum outcome_kind {
     OUTCOME_STOPPED,      /* checkpointed: goes on at the next start */
     OUTCOME_CANCELLED,    /* its state is committed already */
     OUTCOME_DEVICE_FAULT, /* back to the queue; the device is out of service */
+    OUTCOME_DISK_FAULT,   /* back to the queue until the disk takes writes */
 };
 struct queue_outcome {
     size_t slot;
     const char *job_id;
     enum outcome_kind kind;
-    const struct error *fault; /* FAILED, DEVICE_FAULT */
+    const struct error *fault; /* FAILED, DEVICE_FAULT, DISK_FAULT */
     int64_t steps, trained_tokens;
     const struct model_record *models; /* SUCCEEDED: the model first */
     size_t model_count;

@@ -3,6 +3,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
+#include "daemon/sched/disk.h"
 #include "daemon/sched/events.h"
 
 #include <pthread.h>
@@ -28,6 +29,7 @@ struct batch {
 struct recorder {
     pthread_t thread;
     struct store *store; /* the thread's */
+    struct disk *disk;
     struct events_feed *feed;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -82,6 +84,8 @@ static void commit_batch(struct recorder *recorder)
         if (!told)
             log_write_for(LOG_LEVEL_ERROR, "job", recorder->job_id, "keep events: %s", err.message);
         told = true;
+        if (disk_report(recorder->disk, &err))
+            continue; /* there is room for it now */
         (void)pthread_mutex_lock(&recorder->lock);
         over = recorder->closing || is_stopped(recorder);
         if (!over)
@@ -135,7 +139,7 @@ static void *serve(void *context)
 
 /* ---- the worker's side ------------------------------------------------------------------------------ */
 
-bool recorder_open(const char *database_path, struct events_feed *feed,
+bool recorder_open(const char *database_path, struct disk *disk, struct events_feed *feed,
                    struct recorder **ret_recorder, struct error *err)
 {
     struct recorder *recorder = calloc(1, sizeof(*recorder));
@@ -148,6 +152,7 @@ bool recorder_open(const char *database_path, struct events_feed *feed,
         free(recorder);
         return false;
     }
+    recorder->disk = disk;
     recorder->feed = feed;
     /* None of these can fail with the attributes given. */
     (void)pthread_condattr_init(&monotonic);

@@ -17,6 +17,7 @@
 
 #include <stdatomic.h>
 
+struct disk;
 struct events_feed;
 struct json;
 struct recorder;
@@ -26,8 +27,10 @@ struct recorder_progress {
     double train_loss;
 };
 
-MUST_CHECK bool recorder_open(const char *database_path, struct events_feed *feed,
-                              struct recorder **ret_recorder, struct error *err);
+/* disk hears of writes that it refuses; NULL: nobody does. */
+MUST_CHECK bool recorder_open(const char *database_path, struct disk *disk,
+                              struct events_feed *feed, struct recorder **ret_recorder,
+                              struct error *err);
 void recorder_close(struct recorder *recorder); /* writes what is left; NULL is fine */
 
 /* stop is borrowed until the next begin. */

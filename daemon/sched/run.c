@@ -4,8 +4,10 @@
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
+#include "daemon/sched/disk.h"
 #include "daemon/sched/estimate.h"
 #include "daemon/sched/events.h"
+#include "daemon/sched/inventory.h"
 #include "daemon/sched/jobfiles.h"
 #include "daemon/sched/results.h"
 #include "daemon/sched/warnings.h"
@@ -31,6 +33,7 @@ struct run {
     char model_name[STORE_NAME_SIZE];
     /* Told before this start: after a kill the same steps are made again, and not told twice. */
     int64_t told_steps;
+    struct error disk_fault; /* what the disk refused; ERR_NONE: nothing */
     bool has_last;
     struct checkpoint_record last; /* of the last epoch: its file is the final adapter */
 };
@@ -48,6 +51,15 @@ static void log_failure(const struct run *run, const char *doing, const struct e
         log_write_for(LOG_LEVEL_ERROR, "job", run->job->id, "%s: %s", doing, err->message);
 }
 
+/* The run ends here, and its job goes on from the last checkpoint when the disk takes writes. */
+static void stop_for_disk(struct run *run, const struct error *why)
+{
+    (void)disk_report(run->parts->queue->options->disk, why);
+    if (run->disk_fault.code == ERR_NONE)
+        run->disk_fault = *why;
+    atomic_store_explicit(&run->slot->stop, true, memory_order_release);
+}
+
 /* False when the store did not take it: the job was cancelled meanwhile, or the disk is full. */
 static bool update(struct run *run, const struct job_change *change, const struct notes *notes,
                    const char *doing)
@@ -58,6 +70,8 @@ static bool update(struct run *run, const struct job_change *change, const struc
     if (!jobs_update(run->parts->store, run->job->id, change, notes ? notes->drafts : NULL,
                      notes ? notes->count : 0, &err)) {
         log_failure(run, doing, &err);
+        if (error_is_disk(&err))
+            stop_for_disk(run, &err);
         return false;
     }
     if (!atomic_load(&run->parts->queue->abandoned))
@@ -90,6 +104,8 @@ static bool keep_for_resume(void *context)
 {
     const struct run *run = context;
 
+    if (run->disk_fault.code != ERR_NONE)
+        return false; /* what room there is belongs to others; the last one stays */
     /* The acquire pairs with the release that set stop after cancelled. */
     return atomic_load_explicit(&run->slot->stop, memory_order_acquire) &&
            !atomic_load_explicit(&run->slot->cancelled, memory_order_acquire);
@@ -233,8 +249,11 @@ static void on_step(void *context, const struct train_step *step)
     struct recorder_progress progress = {.completed_steps = (int64_t)step->step,
                                          .trained_tokens = (int64_t)step->trained_tokens,
                                          .train_loss = step->train_loss};
+    struct error fault = {0};
     struct json *data;
 
+    if (!disk_check_service(run->parts->queue->options->disk, &fault))
+        stop_for_disk(run, &fault);
     note_pace(run, step);
     if (slots_settle(&run->parts->queue->slots, run->parts->slot))
         mailbox_tell_news(run->parts->queue->mailbox); /* another job may fit beside this one */
@@ -425,7 +444,7 @@ static size_t fill_models(const struct run *run, const struct train_result *resu
     return 2;
 }
 
-static enum outcome_kind judge_failure(const struct run *run, struct error *fault)
+static enum outcome_kind judge_failure(struct run *run, struct error *fault)
 {
     enum backend_status status = backend_sync(run->parts->backend);
 
@@ -434,6 +453,10 @@ static enum outcome_kind judge_failure(const struct run *run, struct error *faul
     if (status == BACKEND_NO_MEMORY) {
         error_set(fault, ERR_NO_MEMORY, "%s", backend_fault(run->parts->backend));
         return OUTCOME_FAILED;
+    }
+    if (error_is_disk(fault)) {
+        stop_for_disk(run, fault);
+        return OUTCOME_DISK_FAULT;
     }
     return fault->code == ERR_DEVICE ? OUTCOME_DEVICE_FAULT : OUTCOME_FAILED;
 }
@@ -452,6 +475,8 @@ static bool hand_in(const struct run_parts *parts, struct queue_outcome *outcome
             return true;
         log_write_for(LOG_LEVEL_ERROR, "job", outcome->job_id, "keep the job's end: %s",
                       err.message);
+        if (disk_report(parts->queue->options->disk, &err))
+            continue; /* there is room for it now */
         if (err.code == ERR_UNAVAILABLE || !mailbox_wait_news(mailbox, &seen, TRY_AGAIN_MS))
             return false;
     }
@@ -480,6 +505,11 @@ static enum outcome_kind train(struct run *run, struct train_result *ret_result,
     case TRAIN_CANCELLED:
         break;
     }
+    if (run->disk_fault.code != ERR_NONE &&
+        !atomic_load_explicit(&run->slot->cancelled, memory_order_acquire)) {
+        *fault = run->disk_fault;
+        return OUTCOME_DISK_FAULT;
+    }
     return OUTCOME_CANCELLED;
 }
 
@@ -498,8 +528,8 @@ static void keep_rate(const struct run *run)
         log_failure(run, "keep the rate", &err);
 }
 
-/* The job has succeeded without, which is told. */
-static bool write_results(struct run *run, struct file_record *results)
+/* The job has succeeded without, which is told; a disk that does not take them is waited for. */
+static bool write_results(struct run *run, struct file_record *results, struct error *fault)
 {
     struct error err = {0};
     char text[sizeof(err.message) + 64];
@@ -508,6 +538,11 @@ static bool write_results(struct run *run, struct file_record *results)
     if (results_write(run->parts->queue->options->state_folder, run->parts->store, run->job,
                       results, &err))
         return true;
+    if (error_is_disk(&err)) {
+        stop_for_disk(run, &err);
+        *fault = err;
+        return false;
+    }
     (void)snprintf(text, sizeof(text), "the job has no result file: %s", err.message);
     log_failure(run, "write the result file", &err);
     add_warning(run, "result_file", text);
@@ -517,9 +552,19 @@ static bool write_results(struct run *run, struct file_record *results)
 /* Nothing of the job is run again: its own end was kept, or a cancel's. */
 static bool has_ended(const struct run *run, const struct queue_outcome *outcome)
 {
-    if (outcome->kind == OUTCOME_STOPPED || outcome->kind == OUTCOME_DEVICE_FAULT)
+    if (outcome->kind == OUTCOME_STOPPED || outcome->kind == OUTCOME_DEVICE_FAULT ||
+        outcome->kind == OUTCOME_DISK_FAULT)
         return false;
     return outcome->kept || atomic_load_explicit(&run->slot->cancelled, memory_order_acquire);
+}
+
+/* The last steps are made again, and what came of them, when the disk takes it. */
+static void give_back(const struct run *run, struct queue_outcome *outcome)
+{
+    outcome->kind = OUTCOME_DISK_FAULT;
+    outcome->fault = &run->disk_fault;
+    outcome->model_count = 0;
+    jobfiles_remove(run->files.adapter);
 }
 
 static void release(struct run *run)
@@ -557,7 +602,9 @@ bool run_job(const struct run_parts *parts, struct job_record *job)
     }
     if (outcome.kind == OUTCOME_SUCCEEDED) {
         keep_rate(run);
-        outcome.result_file = write_results(run, &results) ? &results : NULL;
+        outcome.result_file = write_results(run, &results, &fault) ? &results : NULL;
+        if (run->disk_fault.code != ERR_NONE)
+            give_back(run, &outcome);
     }
     kept = hand_in(parts, &outcome);
     if (kept && has_ended(run, &outcome))

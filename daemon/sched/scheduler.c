@@ -4,6 +4,7 @@
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
 #include "daemon/sched/bases.h"
+#include "daemon/sched/disk.h"
 #include "daemon/sched/estimate.h"
 #include "daemon/sched/forecast.h"
 #include "daemon/sched/inspect.h"
@@ -142,7 +143,8 @@ static bool make(struct scheduler *scheduler, struct store *store, const struct 
 {
     return submission_find_repeat(store, submission, err) &&
            (submission->repeated_id[0] ||
-            (submission_read(&scheduler->options, store, request, &submission->job, err) &&
+            (disk_check_service(scheduler->options.disk, err) &&
+             submission_read(&scheduler->options, store, request, &submission->job, err) &&
              mailbox_call(scheduler->mailbox, submission_keep, submission, err)));
 }
 
@@ -157,6 +159,8 @@ static bool make_sweep(struct scheduler *scheduler, struct store *store, const s
         return false;
     if (submission->repeated_id[0])
         return true;
+    if (!disk_check_service(scheduler->options.disk, err))
+        return false;
     sweep = calloc(1, sizeof(*sweep));
     if (!sweep)
         return error_set(err, ERR_NO_MEMORY, "no memory for a sweep");
@@ -346,17 +350,43 @@ struct json *scheduler_devices_json(struct scheduler *scheduler)
     return object;
 }
 
+bool scheduler_check_disk(struct scheduler *scheduler, uint64_t more_bytes, struct error *err)
+{
+    struct disk *disk = scheduler->options.disk;
+
+    return more_bytes > 0 ? disk_check_room(disk, more_bytes, err) : disk_check_service(disk, err);
+}
+
+bool scheduler_report_disk(struct scheduler *scheduler, const struct error *why)
+{
+    return disk_report(scheduler->options.disk, why);
+}
+
+void scheduler_look_at_disk(struct scheduler *scheduler)
+{
+    const bool was = disk_check_service(scheduler->options.disk, NULL);
+
+    disk_look(scheduler->options.disk);
+    if (!was && disk_check_service(scheduler->options.disk, NULL))
+        mailbox_tell_news(scheduler->mailbox);
+}
+
 struct json *scheduler_health_json(struct scheduler *scheduler, bool *ret_healthy)
 {
-    struct json *object = json_new_object();
+    struct json *object = json_new_object(), *disk;
+    char reason[sizeof(((struct error *)0)->message)];
     struct error err = {0};
     size_t in_service = slots_devices_in_service(&scheduler->queue->slots);
     bool answers = mailbox_call(scheduler->mailbox, queue_ping, NULL, &err);
 
+    disk = disk_json(scheduler->options.disk, reason, sizeof(reason));
+
     *ret_healthy = answers && in_service > 0;
-    json_add_string(object, "status", *ret_healthy ? "ok" : "failing");
+    json_add_string(object, "status", !*ret_healthy ? "failing" : reason[0] ? "degraded" : "ok");
+    json_add_string(object, "reason", reason[0] ? reason : NULL);
     json_add_string(object, "database", answers ? "ok" : err.message);
     json_add_string(object, "durability", "wal, synchronous=full");
+    json_add(object, "disk", disk);
     json_add_int(object, "devices_in_service", (int64_t)in_service);
     json_add_int(object, "devices", (int64_t)scheduler->queue->slots.device_count);
     return object;

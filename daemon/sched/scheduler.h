@@ -19,6 +19,7 @@
 struct backend_device;
 struct device;
 struct devices;
+struct disk;
 struct events_feed;
 struct job_record;
 struct json;
@@ -28,8 +29,9 @@ struct scheduler_options {
     const char *models_folder; /* <base>/base.safetensors, <base>/tokenizer.model */
     const char *database_path;
     const struct devices *devices;
+    struct disk *disk; /* of the state folder; NULL: always good (tests) */
     struct events_feed *feed;
-    size_t memory_limit_bytes; /* per job; 0: what the device has */
+    _Atomic size_t memory_limit_bytes; /* per job; 0: what the device has; may change */
     size_t jobs_per_device;    /* at once; 0: one */
     /* Between a job's resume checkpoints: time (0: 30 s), steps (0: by time alone). */
     int64_t checkpoint_interval_ns;
@@ -128,7 +130,16 @@ int64_t scheduler_base_depth(struct scheduler *scheduler, const char *name); /* 
 
 /* The inventory with the job that runs on each device, as the JSON of GET /v1/devices. */
 struct json *scheduler_devices_json(struct scheduler *scheduler);
-/* {"status":"ok", ...} of /healthz; *ret_healthy false makes it a 503. */
+/* ERR_NO_MEMORY or ERR_IO while the disk takes no writes, or has no room for so many bytes more. */
+MUST_CHECK bool scheduler_check_disk(struct scheduler *scheduler, uint64_t more_bytes,
+                                     struct error *err);
+/* An error that a request met: if it is the disk's, all hear of it. True: there is more room now. */
+bool scheduler_report_disk(struct scheduler *scheduler, const struct error *why);
+/* Now and then: whether a full disk has room again, and what is too old (retention.h). */
+void scheduler_look_at_disk(struct scheduler *scheduler);
+
+/* {"status":"ok", ...} of /healthz; *ret_healthy false makes it a 503. "degraded" is no 503: the daemon
+ * answers, and a restart would not mend the disk. */
 struct json *scheduler_health_json(struct scheduler *scheduler, bool *ret_healthy);
 
 #endif

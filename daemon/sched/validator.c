@@ -5,6 +5,7 @@
 #include "daemon/base/size.h"
 #include "daemon/sched/bases.h"
 #include "daemon/sched/datasets.h"
+#include "daemon/sched/disk.h"
 #include "daemon/sched/jobfiles.h"
 #include "daemon/sched/queue.h"
 #include "daemon/sched/report.h"
@@ -15,7 +16,8 @@
 #include <string.h>
 
 #define LOOK_AGAIN_MS 5000 /* without news: after a failure that may have passed */
-#define RESUME_KEPT 3      /* as the trainer keeps; one more is being written */
+#define STEP_DISK_BYTES ((size_t)1024)
+#define RESUME_KEPT 3 /* as the trainer keeps; one more is being written */
 
 struct validator {
     pthread_t thread;
@@ -49,12 +51,19 @@ static struct json *data_json(const struct dataset_report *report)
     return object;
 }
 
-/* Adapter and epoch checkpoints, resume checkpoints with both moments, and their temporaries. */
-static size_t disk_bytes(size_t adapter_bytes, size_t n_epochs)
+/* Adapter and epoch checkpoints, resume checkpoints with both moments, their temporaries, and what each
+ * step leaves in the database and in the result file. */
+static size_t disk_bytes(size_t adapter_bytes, const struct hyperparameters *hyper,
+                         size_t example_count)
 {
-    size_t files = n_epochs + 1 + 3 * (RESUME_KEPT + 1), bytes;
+    const size_t files = hyper->n_epochs + 1 + 3 * (RESUME_KEPT + 1);
+    const size_t steps = (example_count / hyper->batch_size + 1) * hyper->n_epochs;
+    size_t bytes, told;
 
-    return size_mul(adapter_bytes, files, &bytes) ? bytes : SIZE_MAX;
+    return size_mul(adapter_bytes, files, &bytes) && size_mul(steps, STEP_DISK_BYTES, &told) &&
+                   size_add(bytes, told, &bytes) && bytes < INT64_MAX
+               ? bytes
+               : INT64_MAX;
 }
 
 /* What placement.h goes by. */
@@ -83,7 +92,9 @@ struct json *validator_plan(const struct scheduler_options *options, const struc
         json_add(object, "test_data", data_json(&found->reports[JOBFILES_TEST]));
     if (bases_adapter_bytes(options->models_folder, job->base_model, hyper->lora_rank,
                             &adapter_bytes, NULL))
-        json_add_int(object, "disk_bytes", (int64_t)disk_bytes(adapter_bytes, hyper->n_epochs));
+        json_add_int(object, "disk_bytes",
+                     (int64_t)disk_bytes(adapter_bytes, hyper,
+                                         found->reports[JOBFILES_TRAINING].example_count));
     return object;
 }
 
@@ -205,17 +216,23 @@ static bool judge(struct validator *validator, const struct job_record *job)
 {
     struct finding *finding = calloc(1, sizeof(*finding));
     struct error err = {0};
-    bool accepted, kept;
+    bool accepted, kept = false;
 
     if (!finding)
         return false;
     notes_init(&finding->notes);
     accepted = read_files(validator, job, finding);
+    if (!accepted && error_is_disk(&finding->fault)) { /* not the files' fault: later */
+        err = finding->fault;
+        goto out;
+    }
     if (!accepted)
         finding->lines = validator_explain(validator->store, job, &finding->found, &finding->fault);
     kept = hand_in(validator, job, accepted, finding, &err);
     if (!kept && (err.code == ERR_CONFLICT || err.code == ERR_UNAVAILABLE))
         kept = true; /* cancelled meanwhile, or the daemon stops */
+out:
+    (void)disk_report(validator->options->disk, &err); /* looked at again in a while */
     if (!kept)
         log_write_for(LOG_LEVEL_ERROR, "job", job->id, "keep the verdict: %s", err.message);
     notes_release(&finding->notes);

@@ -2,6 +2,7 @@
 
 #include "daemon/base/log.h"
 #include "daemon/sched/changes.h"
+#include "daemon/sched/disk.h"
 #include "daemon/sched/events.h"
 
 #include <stdio.h>
@@ -68,6 +69,7 @@ void waiting_review(struct queue *queue)
         placement_look(queue, &view);
     for (size_t i = 0; ok && i < count; i++)
         ok = review_job(queue, &view, &jobs[i], &err);
+    (void)disk_report(queue->options->disk, &err);            /* looked at again in a while */
     if (!ok && strcmp(queue->last_trouble, err.message) != 0) /* said once, not at every look */
         log_write(LOG_LEVEL_WARN, "look at the queue: %s", err.message);
     (void)snprintf(queue->last_trouble, sizeof(queue->last_trouble), "%s", ok ? "" : err.message);

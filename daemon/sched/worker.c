@@ -1,6 +1,7 @@
 #include "daemon/sched/worker.h"
 
 #include "daemon/base/log.h"
+#include "daemon/sched/disk.h"
 #include "daemon/sched/run.h"
 
 #include <stdio.h>
@@ -124,6 +125,7 @@ static bool claim(struct worker *worker, struct queue_claim *claim)
     if (err.code != ERR_UNAVAILABLE)
         log_write_for(LOG_LEVEL_ERROR, "device", device_of(worker)->id, "take a job: %s",
                       err.message);
+    (void)disk_report(worker->parts.queue->options->disk, &err); /* looked at again in a while */
     return false;
 }
 
@@ -159,8 +161,8 @@ bool worker_start(struct queue *queue, size_t slot, struct worker **ret_worker, 
     worker->parts.queue = queue;
     worker->parts.slot = slot;
     if (!store_open(queue->options->database_path, false, &worker->parts.store, err) ||
-        !recorder_open(queue->options->database_path, queue->options->feed, &worker->parts.recorder,
-                       err))
+        !recorder_open(queue->options->database_path, queue->options->disk, queue->options->feed,
+                       &worker->parts.recorder, err))
         goto fail;
     code = pthread_create(&worker->thread, NULL, serve, worker);
     if (code != 0) {

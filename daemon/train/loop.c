@@ -301,16 +301,17 @@ static bool keep_is_due(const struct loop *loop)
     return clock_monotonic_ns() - loop->kept_ns >= interval_ns;
 }
 
-/* One that cannot be written is told; the run itself is not harmed, and it is tried again when the
- * next one is due. */
+/* One that the disk does not take ends the run, which goes on from the last one when there is room. What
+ * else keeps it from being written is told: it is tried again when the next one is due. */
 static bool keep_when_due(struct loop *loop, struct error *err)
 {
     struct error why = {0};
     char text[sizeof(why.message) + 64];
 
-    if (!keep_is_due(loop) || loop_keep(loop, &why))
+    /* A turn whose news could not be kept is made again: nothing may say that it is done. */
+    if (loop_stop_seen(loop) || !keep_is_due(loop) || loop_keep(loop, &why))
         return true;
-    if (why.code == ERR_DEVICE) {
+    if (why.code == ERR_DEVICE || error_is_disk(&why)) {
         if (err)
             *err = why;
         return false;

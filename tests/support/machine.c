@@ -1,5 +1,6 @@
 #include "tests/support/machine.h"
 
+#include "daemon/sched/disk.h"
 #include "daemon/sched/events.h"
 #include "store/models.h"
 #include "tests/support/scratch.h"
@@ -46,6 +47,7 @@ struct machine *machine_new(size_t jobs_per_device, int cpu_threads)
     machine->folder = scratch_new();
     (void)snprintf(machine->database, sizeof(machine->database), "%s/needled.db", machine->folder);
     CHECK(store_open(machine->database, true, &machine->store, &fault));
+    CHECK(disk_open(machine->folder, 0, &machine->disk, &fault));
     add_device(&machine->devices, BACKEND_CPU, 0, cpu_threads);
     add_device(&machine->devices, BACKEND_CUDA, 0, 1);
     add_device(&machine->devices, BACKEND_CUDA, 1, 1);
@@ -53,6 +55,7 @@ struct machine *machine_new(size_t jobs_per_device, int cpu_threads)
                                                   .models_folder = machine->folder,
                                                   .database_path = machine->database,
                                                   .devices = &machine->devices,
+                                                  .disk = machine->disk,
                                                   .feed = events_feed_new(),
                                                   .jobs_per_device = jobs_per_device,
                                                   .describe = describe};
@@ -66,6 +69,7 @@ void machine_free(struct machine *machine)
     queue_close(machine->queue);
     mailbox_free(machine->mailbox);
     events_feed_free(machine->options.feed);
+    disk_close(machine->disk);
     store_close(machine->store);
     scratch_free(machine->folder);
     free(machine);

@@ -19,6 +19,7 @@ struct machine {
     char *folder;
     char database[4096];
     struct devices devices;
+    struct disk *disk;
     struct scheduler_options options;
     struct mailbox *mailbox;
     struct queue *queue;

@@ -210,7 +210,7 @@ static void recorded_events_come_in_order_and_stop_with_the_job(void **state)
 
     machine_add_job(machine, "a", "cpu", NULL);
     assert_string_equal(machine_take(machine, CPU), "a");
-    CHECK(recorder_open(machine->database, machine->options.feed, &recorder, &fault));
+    CHECK(recorder_open(machine->database, NULL, machine->options.feed, &recorder, &fault));
     recorder_begin(recorder, "a", &stop);
     for (int i = 0; i < 1000; i++) { /* more than it holds at once */
         progress.completed_steps = i + 1;

@@ -1,0 +1,293 @@
+#include "daemon/sched/disk.h"
+
+#include "daemon/base/clock.h"
+#include "daemon/base/file.h"
+#include "daemon/base/json.h"
+#include "daemon/base/limits.h"
+#include "daemon/base/log.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define PIECE_COUNT                                                                                \
+    4 /* of the ballast: each helps once, also where others fill the disk up again */
+#define PIECE_MIN_BYTES ((uint64_t)64 << 10)
+#define PIECE_MAX_BYTES ((uint64_t)4 << 20)
+#define WRITE_BYTES ((size_t)64 << 10)
+#define BETWEEN_NS INT64_C(1000000000) /* between pieces: one is enough for all that fail at once */
+#define FIRST_WAIT_NS INT64_C(4000000000) /* between tries, twice as long each time, */
+#define LAST_WAIT_NS INT64_C(64000000000) /* up to this */
+#define RELAPSE_NS                                                                                 \
+    INT64_C(128000000000) /* a fault so soon after the last goes on where that ended */
+
+struct disk {
+    char folder[LIMIT_PATH_BYTES];
+    uint64_t reserve_bytes, piece_bytes;
+    _Atomic size_t piece_count; /* on disk; they are taken from the end */
+    pthread_mutex_t lock;
+    int64_t given_ns;              /* guarded by lock: when the last piece was given up */
+    struct error fault;            /* guarded by lock: ERR_NONE in service */
+    int64_t next_look_ns, wait_ns; /* guarded by lock */
+    int64_t back_ns;               /* guarded by lock: in service since */
+};
+
+/* ---- room -------------------------------------------------------------------------------------------- */
+
+/* False: the system does not say. */
+static bool read_free(const struct disk *disk, uint64_t *ret_bytes)
+{
+    struct statvfs about;
+
+    if (statvfs(disk->folder, &about) != 0)
+        return false;
+    *ret_bytes = (uint64_t)about.f_bavail * about.f_frsize;
+    return true;
+}
+
+static bool check_free(const struct disk *disk, uint64_t more_bytes, struct error *err)
+{
+    uint64_t free_bytes = 0, wanted_bytes;
+
+    if (__builtin_add_overflow(more_bytes, disk->reserve_bytes, &wanted_bytes))
+        wanted_bytes = UINT64_MAX;
+    if (!read_free(disk, &free_bytes))
+        return true;
+    /* The ballast is part of the reserve. A figure: no order. */
+    free_bytes +=
+        disk->piece_bytes * atomic_load_explicit(&disk->piece_count, memory_order_relaxed);
+    if (free_bytes >= wanted_bytes)
+        return true;
+    return error_set_word(err, ERR_NO_MEMORY, ERROR_DISK_FULL, "",
+                          "disk full: %" PRIu64 " bytes are needed in '%.200s', %" PRIu64
+                          " of them as a reserve, %" PRIu64 " are free",
+                          wanted_bytes, disk->folder, disk->reserve_bytes, free_bytes);
+}
+
+/* ---- the ballast ------------------------------------------------------------------------------------- */
+
+static bool name_piece(const struct disk *disk, size_t piece, char ret_path[LIMIT_PATH_BYTES],
+                       struct error *err)
+{
+    char name[32];
+
+    (void)snprintf(name, sizeof(name), "ballast-%zu", piece);
+    return file_join(ret_path, LIMIT_PATH_BYTES, disk->folder, name, err);
+}
+
+/* Zeros, not a hole: it is the room that counts. */
+static bool write_piece(struct disk *disk, size_t piece, struct error *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    struct file_writer *writer = NULL;
+    char *zeros = calloc(1, WRITE_BYTES);
+    bool ok = zeros || error_set(err, ERR_NO_MEMORY, "no memory to try the disk");
+
+    ok = ok && name_piece(disk, piece, path, err) && file_writer_open(path, &writer, err);
+    for (uint64_t left = disk->piece_bytes; ok && left > 0;) {
+        const size_t size = left < WRITE_BYTES ? (size_t)left : WRITE_BYTES;
+
+        ok = file_writer_append(writer, zeros, size, err);
+        left -= size;
+    }
+    free(zeros);
+    if (ok)
+        return file_writer_commit(writer, NULL, NULL, err);
+    file_writer_discard(writer);
+    return false;
+}
+
+static bool write_ballast(struct disk *disk, struct error *err)
+{
+    size_t count;
+
+    while ((count = atomic_load(&disk->piece_count)) < PIECE_COUNT) {
+        if (!write_piece(disk, count, err))
+            return false;
+        if (!atomic_compare_exchange_strong(&disk->piece_count, &count, count + 1))
+            return true; /* somebody needs them just now */
+    }
+    return true;
+}
+
+/* False: there is none left. */
+static bool give_up_piece(struct disk *disk)
+{
+    char path[LIMIT_PATH_BYTES];
+    size_t count = atomic_load(&disk->piece_count);
+
+    while (count > 0 && !atomic_compare_exchange_weak(&disk->piece_count, &count, count - 1))
+        ; /* count was read again */
+    return count > 0 && name_piece(disk, count - 1, path, NULL) && unlink(path) == 0;
+}
+
+/* ---- in and out of service --------------------------------------------------------------------------- */
+
+bool disk_report(struct disk *disk, const struct error *why)
+{
+    const int64_t now_ns = clock_monotonic_ns();
+    uint64_t free_bytes = 0;
+    bool full, is_short, give, news;
+
+    if (!disk || !error_is_disk(why))
+        return false;
+    is_short = read_free(disk, &free_bytes) && free_bytes < disk->piece_bytes;
+    full = strcmp(why->word, ERROR_DISK_FULL) == 0;
+    (void)pthread_mutex_lock(&disk->lock);
+    news = disk->fault.code == ERR_NONE;
+    if (news) {
+        disk->fault = *why;
+        if (now_ns - disk->back_ns > RELAPSE_NS || disk->back_ns == 0)
+            disk->wait_ns = 0; /* else as long as the last time, and longer */
+        disk->next_look_ns = now_ns + disk->wait_ns;
+    }
+    give = full && (is_short || disk->given_ns == 0 || now_ns - disk->given_ns >= BETWEEN_NS);
+    if (give)
+        disk->given_ns = now_ns;
+    (void)pthread_mutex_unlock(&disk->lock);
+    if (news)
+        log_write(LOG_LEVEL_ERROR,
+                  "the disk of '%s' %s: %s. Jobs wait, creates and uploads are refused; reading, "
+                  "deleting and cancelling go on",
+                  disk->folder, full ? "is full" : "takes no writes", why->message);
+    return give && give_up_piece(disk);
+}
+
+bool disk_check_service(struct disk *disk, struct error *err)
+{
+    struct error fault;
+
+    if (!disk)
+        return true;
+    (void)pthread_mutex_lock(&disk->lock);
+    fault = disk->fault;
+    (void)pthread_mutex_unlock(&disk->lock);
+    if (fault.code == ERR_NONE)
+        return true;
+    if (strncmp(fault.message, "disk ", strlen("disk ")) != 0)
+        error_wrap(&fault, strcmp(fault.word, ERROR_DISK_FULL) == 0 ? "disk full" : "disk failing");
+    if (err)
+        *err = fault;
+    return false;
+}
+
+bool disk_check_room(struct disk *disk, uint64_t more_bytes, struct error *err)
+{
+    return !disk || (disk_check_service(disk, err) && check_free(disk, more_bytes, err));
+}
+
+/* Whether it is time to try; the next time is set. */
+static bool is_due(struct disk *disk)
+{
+    const int64_t now_ns = clock_monotonic_ns();
+    bool due;
+
+    (void)pthread_mutex_lock(&disk->lock);
+    due = disk->fault.code != ERR_NONE && now_ns >= disk->next_look_ns;
+    if (due) {
+        disk->wait_ns = 2 * disk->wait_ns < LAST_WAIT_NS ? 2 * disk->wait_ns : LAST_WAIT_NS;
+        if (disk->wait_ns < FIRST_WAIT_NS)
+            disk->wait_ns = FIRST_WAIT_NS;
+        disk->next_look_ns = now_ns + disk->wait_ns;
+    }
+    (void)pthread_mutex_unlock(&disk->lock);
+    return due;
+}
+
+void disk_look(struct disk *disk)
+{
+    struct error err = {0};
+    bool out;
+
+    if (!disk)
+        return;
+    out = is_due(disk);
+    if (!out && (!disk_check_service(disk, NULL) || atomic_load(&disk->piece_count) == PIECE_COUNT))
+        return;
+    if (!check_free(disk, 0, &err))
+        return; /* one that is short of room stays as it is */
+    if (!write_ballast(disk, &err)) {
+        (void)disk_report(disk, &err);
+        return;
+    }
+    if (!out)
+        return;
+    (void)pthread_mutex_lock(&disk->lock);
+    disk->fault = (struct error){0};
+    disk->back_ns = clock_monotonic_ns();
+    (void)pthread_mutex_unlock(&disk->lock);
+    log_write(LOG_LEVEL_INFO, "the disk of '%s' takes writes again: the queue goes on",
+              disk->folder);
+}
+
+/* ---- start, end, shown ------------------------------------------------------------------------------- */
+
+static size_t count_pieces(const struct disk *disk)
+{
+    char path[LIMIT_PATH_BYTES];
+    size_t count = 0;
+
+    while (count < PIECE_COUNT && name_piece(disk, count, path, NULL) && access(path, F_OK) == 0)
+        count++;
+    return count;
+}
+
+bool disk_open(const char *state_folder, uint64_t reserve_bytes, struct disk **ret_disk,
+               struct error *err)
+{
+    struct disk *disk = calloc(1, sizeof(*disk));
+    struct error why = {0};
+    uint64_t piece_bytes = reserve_bytes / (4 * PIECE_COUNT);
+
+    if (!disk)
+        return error_set(err, ERR_NO_MEMORY, "no memory to look after the disk");
+    if (piece_bytes > PIECE_MAX_BYTES)
+        piece_bytes = PIECE_MAX_BYTES;
+    if (piece_bytes < PIECE_MIN_BYTES)
+        piece_bytes = PIECE_MIN_BYTES;
+    (void)snprintf(disk->folder, sizeof(disk->folder), "%s", state_folder);
+    disk->piece_bytes = piece_bytes;
+    disk->reserve_bytes =
+        reserve_bytes > PIECE_COUNT * piece_bytes ? reserve_bytes : PIECE_COUNT * piece_bytes;
+    (void)pthread_mutex_init(&disk->lock, NULL);         /* cannot fail without attributes */
+    atomic_init(&disk->piece_count, count_pieces(disk)); /* of the last start */
+    if (check_free(disk, 0, NULL) && !write_ballast(disk, &why))
+        (void)disk_report(disk, &why);
+    *ret_disk = disk;
+    return true;
+}
+
+void disk_close(struct disk *disk)
+{
+    if (!disk)
+        return;
+    (void)pthread_mutex_destroy(&disk->lock);
+    free(disk);
+}
+
+struct json *disk_json(struct disk *disk, char *ret_reason, size_t capacity)
+{
+    struct json *object = json_new_object();
+    struct error why = {0};
+    const char *state = "ok";
+    uint64_t free_bytes = 0;
+
+    if (!disk_check_service(disk, &why))
+        state = strcmp(why.word, ERROR_DISK_FULL) == 0 ? "full" : "failing";
+    else if (disk && !check_free(disk, 0, &why))
+        state = "low";
+    (void)snprintf(ret_reason, capacity, "%s", why.message);
+    json_add_string(object, "state", state);
+    json_add_string(object, "reason", why.message[0] ? why.message : NULL);
+    if (disk && read_free(disk, &free_bytes))
+        json_add_int(object, "free_bytes", (int64_t)free_bytes);
+    else
+        json_add_null(object, "free_bytes");
+    json_add_int(object, "reserve_bytes", disk ? (int64_t)disk->reserve_bytes : 0);
+    return object;
+}

@@ -1,0 +1,45 @@
+/*
+ * disk: whether the disk that holds the state takes what is written.
+ *
+ * Purpose    The rule, in words. A reserve stays free of jobs and uploads. A part of it are files, the
+ *            ballast. The first write that fails takes the disk out of service: running jobs are queued
+ *            again, nothing is started, creates and uploads are refused, reading goes on. A piece of the
+ *            ballast is given up each time, so that deletes, cancels and the end of a job find room.
+ *            From time to time the ballast is written again; once that works with the reserve free,
+ *            the disk is in service and the queue goes on.
+ * Ownership  disk_open / disk_close.
+ * Threads    Any.
+ * Failure    Full: ERR_NO_MEMORY with the word disk_full. Refusing writes (input/output errors, read-only):
+ *            ERR_IO with the word disk_error. Both are error_is_disk. A NULL disk never is either.
+ */
+#ifndef NEEDLED_DISK_H
+#define NEEDLED_DISK_H
+
+#include "daemon/base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct disk;
+struct json;
+
+/* A disk that is full or refuses writes is no failure, but its state. */
+MUST_CHECK bool disk_open(const char *state_folder, uint64_t reserve_bytes, struct disk **ret_disk,
+                          struct error *err);
+void disk_close(struct disk *disk); /* the ballast stays; NULL is fine */
+
+/* A write failed. An error that is none of the disk's changes nothing. True: there is more room now, it
+ * may be tried again. */
+bool disk_report(struct disk *disk, const struct error *why);
+/* ERR_NO_MEMORY or ERR_IO with what failed, while the disk is out of service. */
+MUST_CHECK bool disk_check_service(struct disk *disk, struct error *err);
+/* The same, and ERR_NO_MEMORY with both figures where so many more bytes would touch the reserve. */
+MUST_CHECK bool disk_check_room(struct disk *disk, uint64_t more_bytes, struct error *err);
+/* Now and then, from a thread that may wait for the disk: brings it back into service. */
+void disk_look(struct disk *disk);
+
+/* {"state": "ok", "low", "full" or "failing", "reason", "free_bytes", "reserve_bytes"}; *ret_reason is ""
+ * for "ok". */
+struct json *disk_json(struct disk *disk, char *ret_reason, size_t capacity);
+
+#endif
