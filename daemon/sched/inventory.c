@@ -286,6 +286,21 @@ void inventory_add_json(struct inventory *inventory, size_t device, struct json 
     json_add(object, "self_check", check_json(&check));
 }
 
+void inventory_add_memory(struct inventory *inventory, size_t device, struct json *object)
+{
+    const struct backend_device now = last_reading(inventory, device).device;
+    const int64_t now_ns = clock_monotonic_ns();
+
+    (void)pthread_mutex_lock(&inventory->lock);
+    if (now_ns >= inventory->wanted_until_ns)
+        (void)pthread_cond_signal(&inventory->asked); /* else it reads once a second anyway */
+    inventory->wanted_until_ns = now_ns + INTEREST_NS;
+    (void)pthread_mutex_unlock(&inventory->lock);
+    if (now.memory_total_bytes > now.memory_free_bytes)
+        json_add_int(object, "memory_used_bytes",
+                     (int64_t)(now.memory_total_bytes - now.memory_free_bytes));
+}
+
 /* ---- open and close -------------------------------------------------------------------------- */
 
 /* What devices_detect and devices_choose_simd found at the start; a processor's levels were checked

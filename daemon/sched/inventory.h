@@ -37,5 +37,7 @@ enum inventory_answer inventory_admit(struct inventory *inventory, size_t device
 void inventory_refresh(struct inventory *inventory);
 /* Adds what is known of the device to its object of GET /v1/devices. */
 void inventory_add_json(struct inventory *inventory, size_t device, struct json *object);
+/* Adds memory_used_bytes of the last reading, where the device tells; has it made anew, and never waits. */
+void inventory_add_memory(struct inventory *inventory, size_t device, struct json *object);
 
 #endif

@@ -270,6 +270,7 @@ static void on_step(void *context, const struct train_step *step)
     json_add_int(data, "tokens", (int64_t)step->tokens);
     json_add_int(data, "trained_tokens", (int64_t)step->trained_tokens);
     json_add_measured(data, "tokens_per_second", step->tokens_per_second);
+    inventory_add_memory(run->parts->queue->inventory, run->slot->device, data);
     json_add_measured(data, "time", (double)clock_unix_ms() / 1000);
     recorder_add(run->parts->recorder, EVENT_INFO, "metrics", data, &progress,
                  "Step %zu/%zu: training loss=%.4f", step->step, step->total_steps,

@@ -53,6 +53,8 @@ follow "$id"
 expect "it succeeds" is "$(field status <<<"$job")" succeeded
 expect "trained on the lines of all its files" has '"training_examples":19,"validation_examples":1' "$job"
 expect "its steps are counted for progress lines" is "$(field completed_steps <<<"$job")" "$(field total_steps <<<"$job")"
+call "$jobs/$id/events?types=metrics"
+expect "and say how much of the device's memory is in use" has '"memory_used_bytes":[1-9]' "$answer"
 answer=$job
 expect "a running or ended job is one record" has '"fine_tuned_model":"ft:needle-3:local:mine:\w{8}".*"name":"mine"' "$job"
 several_model=$(field fine_tuned_model <<<"$job")
