@@ -71,6 +71,7 @@ MUST_CHECK bool sweeps_handle_get(struct request *request, struct error *err);
 MUST_CHECK bool sweeps_handle_cancel(struct request *request, struct error *err);
 MUST_CHECK bool checkpoints_handle_list(struct request *request, struct error *err);
 
+MUST_CHECK bool series_handle_get(struct request *request, struct error *err);
 MUST_CHECK bool events_handle_list(struct request *request, struct error *err);
 MUST_CHECK bool events_handle_list_all(struct request *request, struct error *err);
 

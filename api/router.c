@@ -65,6 +65,7 @@ static const struct route routes[] = {
     {"GET", "/v1/fine_tuning/sweeps", sweeps_handle_list, DROP, ROUTE_READ},
     {"GET", "/v1/fine_tuning/sweeps/{}", sweeps_handle_get, DROP, ROUTE_READ},
     {"POST", "/v1/fine_tuning/sweeps/{}/cancel", sweeps_handle_cancel, DROP, ROUTE_SUBMIT},
+    {"GET", JOB "/metrics", series_handle_get, DROP, ROUTE_READ},
     {"GET", JOB "/events", events_handle_list, DROP, ROUTE_READ},
     {"GET", "/v1/events", events_handle_list_all, DROP, ROUTE_READ},
     {"GET", JOB "/checkpoints", checkpoints_handle_list, DROP, ROUTE_READ},

@@ -118,6 +118,49 @@ int command_checkpoints(struct http *http, int count, char **arguments)
     return output_end(&words, list);
 }
 
+/* '-' for what was not computed. */
+static void print_value(const cJSON *columns, const char *name, int index)
+{
+    const cJSON *value = cJSON_GetArrayItem(output_member(columns, name), index);
+
+    if (cJSON_IsNumber(value))
+        printf(" %14.6g", value->valuedouble);
+    else
+        printf(" %14s", "-");
+}
+
+int command_metrics(struct http *http, int count, char **arguments)
+{
+    static const char *const taken[] = {"--points"};
+    static const char *const shown[] = {"train_loss", "learning_rate", "grad_norm",
+                                        "tokens_per_second"};
+    char path[PATH_BYTES];
+    struct words words;
+    cJSON *answer = NULL;
+
+    if (!words_read("metrics", count, arguments, &words))
+        return COMMAND_USAGE;
+    http_join(http, JOBS, words.word[0], "/metrics", path, sizeof(path));
+    if (!words_add_query(http, &words, path, sizeof(path), taken, COUNT_OF(taken)))
+        return COMMAND_USAGE;
+    if (!http_call(http, path, NULL, &answer))
+        return output_refused(http);
+    if (!words_value(&words, "--json")) {
+        const cJSON *columns = output_member(answer, "columns");
+        const cJSON *steps = output_member(columns, "step");
+
+        printf("%10s %14s %14s %14s %14s\n", "STEP", "TRAIN LOSS", "LEARNING RATE", "GRAD NORM",
+               "TOKENS/S");
+        for (int i = 0; i < cJSON_GetArraySize(steps); i++) {
+            printf("%10.0f", cJSON_GetNumberValue(cJSON_GetArrayItem(steps, i)));
+            for (size_t j = 0; j < COUNT_OF(shown); j++)
+                print_value(columns, shown[j], i);
+            printf("\n");
+        }
+    }
+    return output_end(&words, answer);
+}
+
 int command_result(struct http *http, int count, char **arguments)
 {
     const cJSON *file;

@@ -15,6 +15,7 @@ int command_jobs_get(struct http *http, int count, char **arguments);
 int command_pause(struct http *http, int count, char **arguments);
 int command_resume(struct http *http, int count, char **arguments);
 int command_checkpoints(struct http *http, int count, char **arguments);
+int command_metrics(struct http *http, int count, char **arguments);
 int command_result(struct http *http, int count, char **arguments);
 
 #endif

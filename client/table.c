@@ -44,6 +44,8 @@ static const struct command commands[] = {
     {"resume", "JOB [--json]", "let a paused job go on", command_resume},
     {"cancel", "JOB [--json]", "end a job; what it wrote stays", command_cancel},
     {"checkpoints", "JOB [--json]", "its checkpoints, each a model", command_checkpoints},
+    {"metrics", "JOB [--points N] [--json]", "its curves, thinned to so many points",
+     command_metrics},
     {"result", "JOB [-o PATH] [--json]", "its steps as CSV", command_result},
     {"events", "[--follow] [--after EVENT] [--types TYPE,...] [--limit N] [--json]",
      "what happened in all jobs; --follow goes on", command_events},

@@ -73,9 +73,9 @@ static const char *type_of(const char *name)
     stop("'%s' is of no kind that is served", name);
 }
 
-static void print_bytes(const char *what, size_t index, const struct bytes *bytes)
+static void print_bytes(const char *what, int index, const struct bytes *bytes)
 {
-    printf("static const char %s_%zu[] =", what, index);
+    printf("static const char %s_%d[] =", what, index);
     for (size_t i = 0; i < bytes->size; i++) {
         const unsigned char byte = (unsigned char)bytes->data[i];
 
@@ -103,31 +103,26 @@ static void print_digest(const struct bytes *bytes)
 
 int main(int count, char **arguments)
 {
-    const size_t file_count = count > 2 ? (size_t)count - 2 : 0;
-    struct bytes *plain = calloc(file_count + 1, sizeof(*plain));
-    struct bytes *small = calloc(file_count + 1, sizeof(*small));
-
-    if (file_count == 0 || !plain || !small) {
+    if (count < 3) {
         (void)fputs("usage: embed FOLDER NAME... >dashboard_files.c\n", stderr);
         return EXIT_FAILURE;
     }
     (void)fputs("#include \"api/dashboard.h\"\n\n", stdout);
-    for (size_t i = 0; i < file_count; i++) {
-        plain[i] = read_file(arguments[1], arguments[2 + i], "");
-        small[i] = read_file(arguments[1], arguments[2 + i], ".gz");
-        print_bytes("plain", i, &plain[i]);
-        print_bytes("small", i, &small[i]);
+    for (int i = 2; i < count; i++) {
+        struct bytes plain = read_file(arguments[1], arguments[i], "");
+        struct bytes small = read_file(arguments[1], arguments[i], ".gz");
+
+        print_bytes("plain", i, &plain);
+        print_bytes("small", i, &small);
+        printf("#define FILE_%d {\"%s\", \"%s\", \"", i, arguments[i], type_of(arguments[i]));
+        print_digest(&plain);
+        printf("\", plain_%d, %zu, small_%d, %zu}\n", i, plain.size, i, small.size);
+        free(plain.data);
+        free(small.data);
     }
-    (void)fputs("\nconst struct dashboard_file dashboard_files[] = {\n", stdout);
-    for (size_t i = 0; i < file_count; i++) {
-        printf("    {\"%s\", \"%s\", \"", arguments[2 + i], type_of(arguments[2 + i]));
-        print_digest(&plain[i]);
-        printf("\", plain_%zu, %zu, small_%zu, %zu},\n", i, plain[i].size, i, small[i].size);
-        free(plain[i].data);
-        free(small[i].data);
-    }
-    printf("};\nconst size_t dashboard_file_count = %zu;\n", file_count);
-    free(plain);
-    free(small);
+    (void)fputs("\nconst struct dashboard_file dashboard_files[] = {", stdout);
+    for (int i = 2; i < count; i++)
+        printf("FILE_%d, ", i);
+    printf("};\nconst size_t dashboard_file_count = %d;\n", count - 2);
     return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

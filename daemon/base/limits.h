@@ -25,6 +25,7 @@
 #define LIMIT_EXAMPLE_BYTES ((size_t)1 << 20)        /* a line's texts, shown */
 #define LIMIT_EXAMPLE_TOKENS 16384                   /* its tokens, shown */
 #define LIMIT_EVENT_PAGE 1000                        /* events answered at once */
+#define LIMIT_SERIES_POINTS 10000                    /* steps of a curve, answered at once */
 #define LIMIT_CONNECTIONS 2048                       /* open HTTP connections, */
 #define LIMIT_STREAMS 1024                           /* event streams among them */
 #define LIMIT_HEADER_TIMEOUT_S 15                    /* a request's header must be whole by then */

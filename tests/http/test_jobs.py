@@ -107,6 +107,18 @@ def test_events_are_walked_to_the_end(sdk, guarded):
         assert data["total_steps"] == 6 and data["train_loss"] > 0 and 0 <= data["train_mean_token_accuracy"] <= 1
 
 
+def test_curves_are_what_the_events_say(sdk, guarded):
+    job = wait(guarded, create(sdk))
+    events = sdk.fine_tuning.jobs.list_events(job["id"], limit=100)
+    told = {event.data["step"]: event.data for event in events if event.type == "metrics"}
+    curves = guarded.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/metrics")
+    assert curves["columns"]["step"] == sorted(told) and curves["step_count"] == len(told)
+    for name in ("train_loss", "learning_rate", "grad_norm", "time"):
+        assert curves["columns"][name] == [told[step][name] for step in sorted(told)]
+    thin = guarded.call("GET", f"/v1/fine_tuning/jobs/{job['id']}/metrics?points=1")
+    assert 1 <= thin["point_count"] < len(told)
+
+
 def test_checkpoints_are_models_and_bases(sdk, guarded):
     job = create(sdk)
     done = wait(guarded, job)
