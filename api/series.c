@@ -19,6 +19,7 @@ static const char *const columns[SERIES_COLUMN_COUNT] = {
     [SERIES_GRAD_NORM] = "grad_norm",
     [SERIES_TOKENS_PER_SECOND] = "tokens_per_second",
     [SERIES_TIME] = "time",
+    [SERIES_MEMORY_USED] = "memory_used_bytes",
 };
 
 static const char *const valid_columns[SERIES_VALID_COLUMN_COUNT] = {

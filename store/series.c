@@ -122,6 +122,7 @@ static bool read_events(struct store *store, struct thinning *thinning, struct e
                    " json_extract(data_json, '$.grad_norm'),"
                    " json_extract(data_json, '$.tokens_per_second'),"
                    " json_extract(data_json, '$.time'),"
+                   " json_extract(data_json, '$.memory_used_bytes'),"
                    " json_extract(data_json, '$.full_valid_loss'),"
                    " json_extract(data_json, '$.full_valid_mean_token_accuracy')"
                    " FROM events WHERE job_id = ?1 AND type IN ('metrics', 'validation')"

@@ -21,6 +21,7 @@ enum series_column {
     SERIES_GRAD_NORM,
     SERIES_TOKENS_PER_SECOND,
     SERIES_TIME,
+    SERIES_MEMORY_USED,
     SERIES_COLUMN_COUNT,
 };
 

@@ -77,7 +77,8 @@ static void tell_steps(struct fixture *fixture, int64_t first, int64_t last, int
         snprintf(loss, sizeof(loss), "%.17g", loss_of(step));
         snprintf(texts[count], sizeof(texts[0]),
                  "{\"step\":%lld,\"train_loss\":%s,\"learning_rate\":0.5,\"grad_norm\":%d,"
-                 "\"tokens_per_second\":null,\"time\":%lld.25}",
+                 "\"tokens_per_second\":null,\"time\":%lld.25,"
+                 "\"memory_used_bytes\":2000000000}",
                  (long long)step, step == no_loss ? "null" : loss, step == 70001 ? 1000 : 1,
                  (long long)(1000 + step));
         events[count] =
@@ -148,6 +149,7 @@ static void a_curve_that_fits_is_whole(void **state)
     assert_true(find_step(&series, 7)->values[SERIES_TRAIN_LOSS] == loss_of(7));
     assert_true(find_step(&series, 7)->values[SERIES_TIME] == 1007.25);
     assert_true(isnan(find_step(&series, 7)->values[SERIES_TOKENS_PER_SECOND]));
+    assert_true(find_step(&series, 7)->values[SERIES_MEMORY_USED] == 2e9);
     assert_int_equal(series.valid_count, 1);
     assert_int_equal(series.valid_rows[0].step, 40);
     assert_true(series.valid_rows[0].values[SERIES_VALID_LOSS] == 2.5);

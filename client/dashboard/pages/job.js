@@ -192,6 +192,7 @@ class JobPage {
         const rows = this.curves.curves[0].rows();
         for (const row of rows.slice(-1).concat(rows.filter((one) => Number.isFinite(one.full_valid_loss)).slice(-1)))
             this.now.showValues(row);
+        this.now.showValues({ train_loss: this.job.train_loss }); /* the thinned curve may end before it */
     }
 
     async readAll() {

@@ -47,6 +47,8 @@ export class Chart {
             el('figcaption', { class: 'chart-head' }, el('h3', {}, title), this.legend),
             el('div', { class: 'chart-frame' }, this.place, this.none));
         this.place.addEventListener('keydown', (event) => this.onKey(event));
+        this.sizes = new ResizeObserver(() => this.resize());
+        this.sizes.observe(this.place);
         group.add(this);
     }
 
@@ -69,9 +71,9 @@ export class Chart {
     }
 
     make() {
-        this.close();
-        if (!isFinite(this.place.clientWidth) || !this.place.clientWidth)
-            return;
+        this.unmake();
+        if (!this.place.clientWidth)
+            return; /* not laid out yet: resize makes it */
         const range = this.group.range;
         this.graph = new window.Dygraph(this.place, this.rows, {
             ...this.options(), dateWindow: range,
@@ -102,6 +104,13 @@ export class Chart {
                 y: { axisLabelFormatter: (y) => this.axisWords(y), axisLabelWidth: 58, axisTickSize: 2, pixelsPerLabel: 34 },
             },
         };
+    }
+
+    resize() {
+        if (this.graph && this.place.clientWidth && this.place.clientWidth !== this.graph.width_)
+            this.graph.resize();
+        else if (!this.graph && this.place.clientWidth && this.rows.length)
+            this.make();
     }
 
     setLog(isLog) {
@@ -196,6 +205,11 @@ export class Chart {
     }
 
     close() {
+        this.sizes.disconnect();
+        this.unmake();
+    }
+
+    unmake() {
         if (this.graph)
             this.graph.destroy();
         this.graph = null;

@@ -14,9 +14,8 @@ import { readSeries } from './series.js';
 const POINTS = 1500;
 const APPENDED_MAX = 1500;
 const DRAW_MS = 250;
+const DETAIL_MS = 250;
 const TOKENS = ['series-1', 'series-3', 'series-4', 'series-5', 'series-6'];
-const KEYS = ['train_loss', 'full_valid_loss', 'learning_rate', 'grad_norm', 'tokens_per_second',
-              'train_mean_token_accuracy', 'full_valid_mean_token_accuracy', 'memory_used_bytes'];
 /* title, [key, name]…, a value in words, and as shortly as an axis has room for */
 const smallCharts = [
     ['Learning rate', [['learning_rate', 'learning rate']], format.number],
@@ -49,12 +48,23 @@ class Curve {
     }
 
     async read() {
-        const series = await readSeries(this.job.id, { points: POINTS, columns: KEYS });
+        const series = await readSeries(this.job.id, { points: POINTS });
         const last = series.rows.length ? series.rows[series.rows.length - 1].step : -1;
         const live = [...this.steps].filter(([step]) => step > last);
         this.steps = new Map(series.rows.map((row) => [row.step, row]));
         live.forEach(([step, row]) => this.steps.set(step, row));
         this.appended = live.length;
+        this.isThin = series.isThin;
+        this.sorted = null;
+    }
+
+    /* More of the steps of a part that is looked at closely; what is left out elsewhere stays left out. */
+    async readPart(first, last) {
+        if (!this.isThin)
+            return;
+        const series = await readSeries(this.job.id, { points: POINTS, first, last });
+        series.rows.forEach((row) => this.steps.set(row.step, { ...(this.steps.get(row.step) || {}), ...row }));
+        this.hasParts = true;
         this.sorted = null;
     }
 
@@ -77,7 +87,7 @@ export class Curves {
         this.curves = [new Curve(job, TOKENS[0])];
         this.weight = 0;
         this.isOpen = true;
-        this.group = new Group((range) => { this.reset.hidden = !range; });
+        this.group = new Group((range) => this.onZoom(range));
         this.loss = new Chart('Loss', { height: 320, words: format.loss, axisWords: format.number, group: this.group });
         this.small = smallCharts.map(([title, keys, words, axisWords]) =>
             ({ keys, chart: new Chart(title, { height: 150, words, axisWords, group: this.group }) }));
@@ -181,6 +191,29 @@ export class Curves {
         await Promise.all(this.curves.map((curve) => this.readOne(curve)));
     }
 
+    onZoom(range) {
+        this.reset.hidden = !range;
+        clearTimeout(this.looking);
+        if (range)
+            this.looking = setTimeout(() => this.readParts(range), DETAIL_MS);
+        else
+            this.curves.filter((curve) => curve.hasParts).forEach((curve) => {
+                curve.hasParts = false;
+                this.readOne(curve);
+            });
+    }
+
+    async readParts([low, high]) {
+        const first = Math.max(1, Math.floor(low));
+        const last = Math.max(first, Math.ceil(high));
+        try {
+            await Promise.all(this.curves.map((curve) => curve.readPart(first, last)));
+        } catch (error) {
+            return; /* the thin curve is still right */
+        }
+        this.paint();
+    }
+
     /* An event of metrics or validation of any job that is shown. */
     add(event) {
         const curve = this.curves.find((one) => one.job.id === event.fine_tuning_job_id);
@@ -238,6 +271,7 @@ export class Curves {
 
     close() {
         this.isOpen = false;
+        clearTimeout(this.looking);
         this.draw.stop();
         this.group.close();
     }

@@ -88,7 +88,7 @@ export class Running {
     }
 
     async readCurve(job, spark) {
-        const series = await readSeries(job.id, { points: SPARK_POINTS, columns: ['train_loss'] }).catch(() => null);
+        const series = await readSeries(job.id, { points: SPARK_POINTS }).catch(() => null);
         const known = series ? series.rows.filter((row) => Number.isFinite(row.train_loss)) : [];
         spark.set(known.map((row) => [row.step, row.train_loss]));
     }

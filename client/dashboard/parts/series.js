@@ -1,22 +1,21 @@
 /*
- * series: a job's curves, thinned by the daemon.
+ * series: a job's curves, thinned by the daemon to what can be drawn.
  */
 import * as api from '../api.js';
 
-/* {rows: [{step, train_loss, …}], …}; a step without a value of a kind has null there. */
-export async function readSeries(id, { points, columns }) {
+/* A row a step: {step, train_loss, …, full_valid_loss, …}; null where there is none. isThin: steps were left out. */
+export async function readSeries(id, { points, first, last }) {
+    const answer = await api.get(`${api.jobPath(id, 'metrics')}?points=${points}` +
+        (first ? `&first_step=${first}` : '') + (last ? `&last_step=${last}` : ''));
     const rows = new Map();
-    let after = '';
-    for (;;) {
-        const page = await api.get(`${api.jobPath(id, 'events')}?limit=1000${after}`);
-        for (const event of page.data) {
-            if ((event.type === 'metrics' || event.type === 'validation') && event.data)
-                rows.set(event.data.step, { ...event.data, ...(rows.get(event.data.step) || {}) });
-        }
-        if (!page.has_more)
-            break;
-        after = `&after=${page.last_id}`;
+    for (const columns of [answer.columns, answer.validation]) {
+        const names = Object.keys(columns).filter((name) => name !== 'step');
+        columns.step.forEach((step, i) => {
+            const row = rows.get(step) || { step };
+            for (const name of names)
+                row[name] = columns[name][i];
+            rows.set(step, row);
+        });
     }
-    void points, columns;
-    return { rows: [...rows.values()].sort((a, b) => a.step - b.step) };
+    return { rows: [...rows.values()].sort((a, b) => a.step - b.step), isThin: answer.step_count > answer.point_count };
 }
