@@ -29,10 +29,13 @@ LIBS_ALL := $(shell pkg-config --libs $(filter-out yaml-0.1,$(PKGS)) 2>/dev/null
 FLAGS_release := -O3
 FLAGS_asan    := -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 FLAGS_tsan    := -O1 -fsanitize=thread
+FLAGS_fuzz    := -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all \
+                 -fno-omit-frame-pointer -Wno-unknown-warning-option
 
 # The cpu backend's ops are compiled once a level; the processor decides at run time.
 LEVELS       := plain $(if $(findstring x86_64,$(shell $(CC) -dumpmachine 2>/dev/null)),avx2 avx512)
-FLAGS_level  := -fno-math-errno -fno-trapping-math
+FLAGS_level  := -fno-math-errno -fno-trapping-math \
+                $(if $(filter fuzz,$(BUILD)),-O0 -fno-sanitize=all) # no target reads bytes there
 FLAGS_plain  := $(FLAGS_level)
 FLAGS_avx2   := $(FLAGS_level) -mavx2 -mfma -mf16c -ffp-contract=fast -fvisibility=hidden
 FLAGS_avx512 := $(FLAGS_avx2) -mavx512f -mavx512dq -mavx512bw -mavx512vl -mprefer-vector-width=512
@@ -84,6 +87,12 @@ BENCH_FILES  := $(BENCH)/base/base.safetensors $(BENCH_LINES:%=$(BENCH)/%.jsonl)
 
 BENCHES      := $(patsubst tests/bench/%.c,$(OUT)/tests/%,$(wildcard tests/bench/bench_*.c))
 
+# What libFuzzer drives, built by clang in a folder of its own.
+DEB_FUZZ     := clang libclang-rt-14-dev
+FUZZ         ?= build/fuzz
+SECONDS      ?= 30
+FUZZ_TESTS   := $(patsubst tests/fuzz/%.c,$(OUT)/tests/%,$(wildcard tests/fuzz/fuzz_*.c))
+
 UNIT_SRC   := $(wildcard tests/unit/test_*.c)
 UNIT_TESTS := $(patsubst tests/unit/%.c,$(OUT)/tests/%,$(UNIT_SRC))
 SHIMS      := $(patsubst tests/support/%.c,$(OUT)/%.so,$(wildcard tests/support/shims/*.c))
@@ -123,6 +132,11 @@ test-tsan: ## the threaded rooms' tests under the thread sanitizer
 
 soak: all tests-built ## a simulated day of 10,000 tiny jobs with a clock that jumps; prints memory, descriptors, costs (10 minutes)
 	@bash tests/ops/soak.sh $(OUT) 10000
+
+fuzz: ## every parser of outside bytes under libFuzzer, SECONDS each (30), from kept inputs
+	@tests/support/deps.sh $(DEB_DEPS) $(DEB_FUZZ)
+	@$(MAKE) --no-print-directory $(PARALLEL) BUILD=fuzz CC=clang CXX=clang++ OUT=$(FUZZ) WERROR= fuzz-built
+	@tests/fuzz/run.sh $(FUZZ) $(SECONDS)
 
 test-reference: all ## the reference implementation (PyPI) reads what we wrote, in a virtual environment
 	@tests/reference/run.sh $(OUT) $(wildcard build/demo/adapter.safetensors)
@@ -276,6 +290,13 @@ $(OUT)/tests/test_$(1)_%: $(OUT)/tests/unit/test_$(1)_%.o $(call archive,$(if $(
 	$(Q)$(CC) $(LDFLAGS) $$^ $(LIBS_ALL) -lcmocka -o $$@
 endef
 $(foreach room,$(ROOMS) bench,$(eval $(call unit_rule,$(room))))
+
+fuzz-built: $(FUZZ_TESTS)
+
+$(OUT)/tests/fuzz_%: $(OUT)/tests/fuzz/fuzz_%.o $(OUT)/tests/fuzz/fuzz.o $(OUT)/daemon/config.o $(call archive,client $(NEEDS_api))
+	@mkdir -p $(@D)
+	@$(if $(V),,echo "  LINK  $@")
+	$(Q)$(CXX) -fsanitize=fuzzer $(LDFLAGS) $^ $(LIBS_ALL) -o $@
 
 # Made again when what makes them changes, not when the trainer they are linked with does.
 $(BENCH)/%.jsonl: $(SRC_lines) | $(OUT)/tests/make_lines

@@ -35,7 +35,7 @@ static const char *skip_authority(struct request *request)
 }
 
 /* The path is cut at its slashes first and decoded after: an id may hold an escaped slash. */
-static void split_path(struct request *request)
+void request_read_path(struct request *request)
 {
     const char *at = skip_authority(request);
 
@@ -63,23 +63,27 @@ static void split_path(struct request *request)
     }
 }
 
-static enum MHD_Result add_query_field(void *context, enum MHD_ValueKind kind, const char *name,
-                                       const char *value)
+bool request_add_query(struct request *request, const char *name, const char *value)
 {
-    struct request *request = context;
     struct query_field *field = arena_alloc(&request->arena, sizeof(*field));
     char *own_name = arena_copy(&request->arena, name, strlen(name));
     char *own_value = value ? arena_copy(&request->arena, value, strlen(value))
                             : arena_copy(&request->arena, "", 0);
 
-    (void)kind; /* only one kind is asked for */
     if (!field || !own_name || !own_value || !text_decode(own_name) || !text_decode(own_value)) {
         request->malformed = true;
-        return MHD_NO;
+        return false;
     }
     *field = (struct query_field){own_name, own_value, request->query};
     request->query = field;
-    return MHD_YES;
+    return true;
+}
+
+static enum MHD_Result add_query_field(void *context, enum MHD_ValueKind kind, const char *name,
+                                       const char *value)
+{
+    (void)kind; /* only one kind is asked for */
+    return request_add_query(context, name, value) ? MHD_YES : MHD_NO;
 }
 
 static const char *header(struct MHD_Connection *connection, const char *name)
@@ -214,7 +218,7 @@ struct request *request_new(const struct services *services, struct MHD_Connecti
     if (!file_random_id(request->id, sizeof(request->id), "req-", 20, NULL))
         memcpy(request->id, "req-0", sizeof("req-0")); /* no randomness: the request goes on */
     read_headers(request);
-    split_path(request);
+    request_read_path(request);
     MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, add_query_field, request);
     return request;
 }

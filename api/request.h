@@ -124,6 +124,11 @@ struct request *request_new(const struct services *services, struct MHD_Connecti
                             const char *url, const char *method);
 void request_free(struct request *request); /* NULL is fine */
 
+/* What request_new reads of the target, apart for who has no connection: the segments of request->url, and
+ * a field of its query as it was sent (value NULL: none). What cannot be decoded sets malformed. */
+void request_read_path(struct request *request);
+bool request_add_query(struct request *request, const char *name, const char *value);
+
 const char *request_query(const struct request *request, const char *name); /* NULL: not there */
 bool request_has_body(const struct request *request);
 /* The body as JSON for the caller to free; ERR_INVALID says where it breaks. */

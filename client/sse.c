@@ -73,25 +73,33 @@ static void read_retry(struct sse *sse, const char *value)
 /* One whole line without its end. */
 static bool take_line(struct sse *sse)
 {
+    static const char mark[] = "\xEF\xBB\xBF"; /* of the byte order: may begin the stream */
     const char *line = sse->line_size > 0 ? sse->line : "";
-    const char *colon = memchr(line, ':', sse->line_size);
-    const char *value;
-    size_t name_size;
+    size_t size = sse->line_size, name_size;
+    const char *colon, *value;
 
-    if (sse->line_size == 0)
+    if (!sse->started && size >= 3 && memcmp(line, mark, 3) == 0) {
+        line += 3;
+        size -= 3;
+    }
+    sse->started = true;
+    colon = memchr(line, ':', size);
+    if (size == 0)
         return dispatch(sse);
     if (colon == line)
         return true; /* a comment */
-    name_size = colon != NULL ? (size_t)(colon - line) : sse->line_size;
-    value = colon != NULL ? colon + 1 : line + sse->line_size;
+    name_size = colon != NULL ? (size_t)(colon - line) : size;
+    value = colon != NULL ? colon + 1 : line + size;
     if (*value == ' ')
         value++;
     if (name_size == 4 && memcmp(line, "data", 4) == 0) {
         if (sse->has_data && !append(&sse->data, &sse->data_size, "\n", 1))
             return false;
         sse->has_data = true;
-        return append(&sse->data, &sse->data_size, value, sse->line_size - (size_t)(value - line));
+        return append(&sse->data, &sse->data_size, value, size - (size_t)(value - line));
     }
+    if (memchr(value, 0, size - (size_t)(value - line)) != NULL)
+        return true; /* no text: an id with a NUL is to be passed over */
     if (name_size == 2 && memcmp(line, "id", 2) == 0)
         (void)snprintf(sse->next_id, sizeof(sse->next_id), "%s", value);
     else if (name_size == 5 && memcmp(line, "retry", 5) == 0)
@@ -103,11 +111,6 @@ static bool take_line(struct sse *sse)
 
 bool sse_feed(struct sse *sse, const char *bytes, size_t size)
 {
-    if (!sse->started && size >= 3 && memcmp(bytes, "\xEF\xBB\xBF", 3) == 0) {
-        bytes += 3;
-        size -= 3;
-    }
-    sse->started = sse->started || size > 0;
     for (size_t i = 0; i < size;) {
         size_t span = 0;
 

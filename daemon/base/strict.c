@@ -276,7 +276,7 @@ bool strict_read(const char *text, size_t size, struct arena *arena,
                  struct strict_report *ret_report, struct strict_value **ret_value)
 {
     struct strict_reader reader = {
-        .text = text, .size = size, .arena = arena, .report = ret_report};
+        .text = size > 0 ? text : "", .size = size, .arena = arena, .report = ret_report};
     struct strict_value *value = arena_alloc(arena, sizeof(*value));
     size_t fault = utf8_find_fault(text, size);
 

@@ -172,7 +172,7 @@ static const char *find_end(const struct lines *lines, const char *bytes, size_t
 
 bool lines_feed(struct lines *lines, const char *bytes, size_t size, struct error *err)
 {
-    const char *end = bytes + size;
+    const char *end = size > 0 ? bytes + size : bytes; /* an empty file has no bytes at all */
 
     while (bytes < end) {
         const char *stop;

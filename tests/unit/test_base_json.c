@@ -48,6 +48,44 @@ static void a_bad_body_is_refused_with_the_byte_where_it_goes_wrong(void **state
     }
 }
 
+/* As an empty file is mapped. */
+static void no_text_at_all_is_refused(void **state)
+{
+    (void)state;
+    struct json *json = NULL;
+    struct error err = {0};
+
+    assert_false(json_parse(NULL, 0, &json, &err));
+    assert_non_null(strstr(err.message, "at byte 0"));
+}
+
+static void a_number_of_no_machine_is_refused_by_its_field(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *param;
+        bool ok;
+    } cases[] = {
+        {"{\"a\":1e-400}", "a", false},
+        {"{\"a\":{\"b\":[0,-1e-999]}}", "b", false},
+        {"[1e-400]", "", false},
+        {"{\"a\":0e-999}", "", true},
+        {"{\"a\":1e-300}", "", true},
+        {"{\"a\":0.00000000000000000001}", "", true},
+        {"{\"a\":{\"b\":1e999}}", "a.b", false},
+    };
+
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct json *json = NULL;
+        struct error err = {0};
+        const bool ok = json_parse(cases[i].text, strlen(cases[i].text), &json, &err);
+
+        if (ok != cases[i].ok || strcmp(err.param, cases[i].param) != 0)
+            fail_msg("%s: ok=%d, '%s' %s", cases[i].text, ok, err.param, err.message);
+        json_free(json);
+    }
+}
+
 static void getters_check_presence_type_and_range_and_name_the_field(void **state)
 {
     (void)state;
@@ -165,6 +203,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bad_body_is_refused_with_the_byte_where_it_goes_wrong),
+        cmocka_unit_test(no_text_at_all_is_refused),
+        cmocka_unit_test(a_number_of_no_machine_is_refused_by_its_field),
         cmocka_unit_test(getters_check_presence_type_and_range_and_name_the_field),
         cmocka_unit_test(what_is_printed_reads_back_equal),
         cmocka_unit_test(a_tree_that_does_not_fit_its_bound_fails_to_print),

@@ -44,6 +44,10 @@ static void every_legal_form_reads_the_same_however_it_is_cut(void **state)
         {"data: never finished\n", ""},
         {"data: u\xE2\x80\xA8v\n\n", "[|message|u\xE2\x80\xA8v]"},
         {"data: 1\nevent: done\n\ndata: after\n\n", "[|done|1]"},
+        {"\xEF\xBB\xBF"
+         "data: a\n\n\xEF\xBB\xBF"
+         "data: b\n\n",
+         "[|message|a]"},
         {"unknown: z\nretry: 10\ndata\n\n", "[|message|]"},
     };
 
@@ -56,6 +60,19 @@ static void every_legal_form_reads_the_same_however_it_is_cut(void **state)
                 fail_msg("case %zu in pieces of %zu: '%s'", i, piece, record.text);
         }
     }
+}
+
+static void an_id_with_a_nul_is_passed_over(void **state)
+{
+    (void)state;
+    static const char stream[] = "id: 4\ndata: a\n\nid: 5\0x\ndata: b\n\n";
+    struct record record = {0};
+    struct sse sse;
+
+    sse_init(&sse, keep, &record);
+    assert_true(sse_feed(&sse, stream, sizeof(stream) - 1));
+    assert_string_equal(record.text, "[4|message|a][4|message|b]");
+    sse_release(&sse);
 }
 
 static void a_new_connection_drops_half_a_block(void **state)
@@ -131,6 +148,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_legal_form_reads_the_same_however_it_is_cut),
+        cmocka_unit_test(an_id_with_a_nul_is_passed_over),
         cmocka_unit_test(a_new_connection_drops_half_a_block),
         cmocka_unit_test(a_line_without_end_is_refused_at_its_bound),
         cmocka_unit_test(a_block_cut_in_half_is_asked_for_again),
