@@ -17,9 +17,26 @@
 #define MINI FIXTURES "needle3/mini"
 #define LINE_COUNT 17
 
-/* ---- jobs ------------------------------------------------------------------------------------ */
-
+static struct backend *be; /* watched */
 static struct training unbroken, stopped;
+
+static int open_device(void **state)
+{
+    (void)state;
+    be = watch_open();
+    return 0;
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    training_release(&unbroken);
+    training_release(&stopped);
+    watch_close(be);
+    return 0;
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 /* Short lines: what is tested is the order of things. */
 static void write_lines(const char *path, int first, int count)
@@ -49,8 +66,18 @@ static void init_job(struct training *training)
     training->keep = true;
 }
 
-static void check_same_events(const struct training *a, const struct training *b)
+/* The run without a stop, and the job that will have one. */
+static void init_pair(void)
 {
+    init_job(&unbroken);
+    training_run(&unbroken, be);
+    init_job(&stopped);
+}
+
+static void check_events(void)
+{
+    const struct training *a = &unbroken, *b = &stopped;
+
     assert_int_equal(a->step_count, b->step_count);
     for (size_t i = 0; i < a->step_count; i++) {
         struct train_step x = a->steps[i], y = b->steps[i];
@@ -72,8 +99,9 @@ static void check_same_events(const struct training *a, const struct training *b
     }
 }
 
-static void check_same_result(const struct training *a, const struct training *b)
+static void check_result(void)
 {
+    const struct training *a = &unbroken, *b = &stopped;
     char path_a[320], path_b[320];
 
     assert_int_equal(a->result.end, TRAIN_DONE);
@@ -88,15 +116,21 @@ static void check_same_result(const struct training *a, const struct training *b
     assert_true(a->result.final_valid_loss == b->result.final_valid_loss);
 }
 
+static void check_as_unbroken(void)
+{
+    check_events();
+    check_result();
+}
+
 /* Runs on, without another stop, until the job is done. */
-static void run_on(struct training *training, struct backend *be)
+static void run_on(void)
 {
     watch_for(WATCH_FORWARD, 0, WATCH_STOP, NULL);
-    atomic_store(&training->stop, false);
-    training->after_step = NULL;
-    training->after_epoch = NULL;
-    training->after_checkpoint = NULL;
-    training_run(training, be);
+    atomic_store(&stopped.stop, false);
+    stopped.after_step = NULL;
+    stopped.after_epoch = NULL;
+    stopped.after_checkpoint = NULL;
+    training_run(&stopped, be);
 }
 
 static size_t count_resume_files(const struct training *training)
@@ -116,7 +150,6 @@ static size_t count_resume_files(const struct training *training)
 static void a_stop_at_any_op_goes_on_to_the_same_bytes(void **state)
 {
     (void)state;
-    struct backend *be = watch_open();
     size_t counts[WATCH_COUNT], mid_step = 0, mid_validation = 0;
 
     init_job(&unbroken);
@@ -140,11 +173,10 @@ static void a_stop_at_any_op_goes_on_to_the_same_bytes(void **state)
                 assert_int_equal(stopped.result.steps, steps);
                 mid_validation += kind == WATCH_FORWARD && steps == 2 * (epochs + 1);
                 mid_step += kind == WATCH_BACKWARD && steps == (at - 1) / 3; /* of three layers */
-                run_on(&stopped, be);
+                run_on();
                 assert_int_equal(stopped.plan.first_step, steps);
             }
-            check_same_events(&unbroken, &stopped);
-            check_same_result(&unbroken, &stopped);
+            check_as_unbroken();
             assert_int_equal(stopped.warning_count, 0);
             training_release(&stopped);
         }
@@ -152,8 +184,6 @@ static void a_stop_at_any_op_goes_on_to_the_same_bytes(void **state)
     /* A stop in the last layer of a pass is seen after it. */
     assert_int_equal(mid_step, 4 * 2);
     assert_int_equal(mid_validation, 2 * 2);
-    training_release(&unbroken);
-    watch_close(be);
 }
 
 static void stop_at_step(struct training *training, const struct train_step *step)
@@ -176,7 +206,6 @@ static void stop_at_checkpoint(struct training *training, size_t step, const cha
 static void a_stop_at_every_event_goes_on_to_the_same_bytes(void **state)
 {
     (void)state;
-    struct backend *be = watch_open();
 
     init_job(&unbroken);
     training_run(&unbroken, be);
@@ -195,46 +224,33 @@ static void a_stop_at_every_event_goes_on_to_the_same_bytes(void **state)
             assert_true(stops < 20);
         } while (stopped.result.end == TRAIN_STOPPED);
         assert_int_equal(stops, 5); /* four steps and the first epoch; the second ends the run */
-        check_same_events(&unbroken, &stopped);
-        check_same_result(&unbroken, &stopped);
+        check_as_unbroken();
         assert_true(count_resume_files(&stopped) <= 3);
         training_release(&stopped);
     }
-    training_release(&unbroken);
-    watch_close(be);
 }
 
 static void a_stop_before_the_first_step_starts_anew(void **state)
 {
     (void)state;
-    struct backend *be = watch_open();
 
-    init_job(&unbroken);
-    training_run(&unbroken, be);
-    init_job(&stopped);
+    init_pair();
     atomic_store(&stopped.stop, true);
     training_run(&stopped, be);
     assert_int_equal(stopped.result.end, TRAIN_STOPPED);
     assert_int_equal(stopped.step_count, 0);
     assert_int_equal(count_resume_files(&stopped), 0);
     assert_int_equal(stopped.plan_count, 0); /* the base was not even loaded */
-    run_on(&stopped, be);
+    run_on();
     assert_int_equal(stopped.plan.first_step, 0);
-    check_same_events(&unbroken, &stopped);
-    check_same_result(&unbroken, &stopped);
-    training_release(&unbroken);
-    training_release(&stopped);
-    watch_close(be);
+    check_as_unbroken();
 }
 
 static void a_stop_before_it_goes_on_keeps_what_it_had(void **state)
 {
     (void)state;
-    struct backend *be = watch_open();
 
-    init_job(&unbroken);
-    training_run(&unbroken, be);
-    init_job(&stopped);
+    init_pair();
     stopped.after_step = stop_at_step;
     training_run(&stopped, be);
     assert_int_equal(stopped.step_count, 1);
@@ -242,19 +258,14 @@ static void a_stop_before_it_goes_on_keeps_what_it_had(void **state)
     assert_int_equal(stopped.result.end, TRAIN_STOPPED);
     assert_int_equal(stopped.step_count, 1);
     assert_int_equal(count_resume_files(&stopped), 1);
-    run_on(&stopped, be);
+    run_on();
     assert_int_equal(stopped.plan.first_step, 1);
-    check_same_events(&unbroken, &stopped);
-    check_same_result(&unbroken, &stopped);
-    training_release(&unbroken);
-    training_release(&stopped);
-    watch_close(be);
+    check_as_unbroken();
 }
 
 static void cancelling_keeps_nothing_and_says_so(void **state)
 {
     (void)state;
-    struct backend *be = watch_open();
 
     init_job(&stopped);
     stopped.keep = false;
@@ -265,8 +276,6 @@ static void cancelling_keeps_nothing_and_says_so(void **state)
     assert_int_equal(stopped.step_count, 1);
     assert_int_equal(count_resume_files(&stopped), 0);
     assert_int_not_equal(access(stopped.adapter_path, F_OK), 0);
-    training_release(&stopped);
-    watch_close(be);
 }
 
 /* ---- going on after worse things ------------------------------------------------------------- */
@@ -275,12 +284,9 @@ static void cancelling_keeps_nothing_and_says_so(void **state)
 static void a_run_that_broke_off_goes_on_from_its_last_checkpoint(void **state)
 {
     (void)state;
-    struct backend *be = watch_open();
     struct error err = {0};
 
-    init_job(&unbroken);
-    training_run(&unbroken, be);
-    init_job(&stopped);
+    init_pair();
     stopped.job.checkpoint_interval_steps = 2;
     watch_for(WATCH_BACKWARD, 3 * 3 + 2, WATCH_FAULT, NULL); /* in the fourth step */
     assert_false(training_try(&stopped, be, &err));
@@ -293,13 +299,9 @@ static void a_run_that_broke_off_goes_on_from_its_last_checkpoint(void **state)
     stopped.step_count = 2;
     stopped.epoch_count = 0; /* the checkpoint of step 2 was written before its epoch was told */
     stopped.epoch_file_count = 0;
-    run_on(&stopped, be);
+    run_on();
     assert_int_equal(stopped.plan.first_step, 2);
-    check_same_events(&unbroken, &stopped);
-    check_same_result(&unbroken, &stopped);
-    training_release(&unbroken);
-    training_release(&stopped);
-    watch_close(be);
+    check_as_unbroken();
 }
 
 static size_t asked_first;
@@ -316,7 +318,6 @@ static void nothing_is_kept_yet(void *context)
 static void steps_are_safe_before_a_checkpoint_says_they_were_made(void **state)
 {
     (void)state;
-    struct backend *be = watch_open();
 
     asked_first = 0;
     init_job(&stopped);
@@ -326,20 +327,15 @@ static void steps_are_safe_before_a_checkpoint_says_they_were_made(void **state)
     training_run(&stopped, be);
     assert_int_equal(asked_first, stopped.checkpoint_count);
     assert_true(asked_first > 0);
-    training_release(&stopped);
-    watch_close(be);
 }
 
 /* The gradient alone: a loss that is not finite is the trainer's test. */
 static void a_gradient_that_is_not_finite_stops_the_job_before_the_weights(void **state)
 {
     (void)state;
-    struct backend *be = watch_open();
     struct error err = {0};
 
-    init_job(&unbroken);
-    training_run(&unbroken, be);
-    init_job(&stopped);
+    init_pair();
     stopped.job.checkpoint_interval_steps = 1;
     watch_for(WATCH_SUMMED, 4, WATCH_SPOIL, NULL);
     assert_false(training_try(&stopped, be, &err));
@@ -348,13 +344,9 @@ static void a_gradient_that_is_not_finite_stops_the_job_before_the_weights(void 
     assert_int_equal(watch.counts[WATCH_STEPPED], 3);
     assert_int_equal(stopped.step_count, 3);
 
-    run_on(&stopped, be); /* the last good checkpoint stayed, and is good */
+    run_on(); /* the last good checkpoint stayed, and is good */
     assert_int_equal(stopped.plan.first_step, 3);
-    check_same_events(&unbroken, &stopped);
-    check_same_result(&unbroken, &stopped);
-    training_release(&unbroken);
-    training_release(&stopped);
-    watch_close(be);
+    check_as_unbroken();
 }
 
 static void damage_last_byte(const char *path)
@@ -381,30 +373,23 @@ static void stop_and_damage_third(struct training *training, size_t step, const 
 static void a_damaged_checkpoint_gives_way_to_the_one_before_with_a_warning(void **state)
 {
     (void)state;
-    struct backend *be = watch_open();
 
-    init_job(&unbroken);
-    training_run(&unbroken, be);
-    init_job(&stopped);
+    init_pair();
     stopped.job.checkpoint_interval_steps = 1;
     stopped.after_checkpoint = stop_and_damage_third;
     training_run(&stopped, be);
     assert_int_equal(stopped.step_count, 3);
     stopped.step_count = 2; /* the third step is made again */
-    run_on(&stopped, be);
+    run_on();
     assert_int_equal(stopped.plan.first_step, 2);
     assert_int_equal(stopped.warning_count, 1);
     assert_non_null(strstr(stopped.last_warning, "step 3"));
-    check_same_result(&unbroken, &stopped);
-    training_release(&unbroken);
-    training_release(&stopped);
-    watch_close(be);
+    check_result();
 }
 
 static void another_jobs_checkpoints_are_not_taken(void **state)
 {
     (void)state;
-    struct backend *be = watch_open();
 
     init_job(&stopped);
     stopped.after_step = stop_at_step;
@@ -412,12 +397,10 @@ static void another_jobs_checkpoints_are_not_taken(void **state)
     assert_int_equal(count_resume_files(&stopped), 1);
     stopped.job.hyper.seed = 7;
     stopped.step_count = 0;
-    run_on(&stopped, be);
+    run_on();
     assert_int_equal(stopped.plan.first_step, 0);
     assert_int_equal(stopped.warning_count, 1);
     assert_int_equal(stopped.step_count, 4);
-    training_release(&stopped);
-    watch_close(be);
 }
 
 static void remove_folder(struct training *training, const struct train_step *step)
@@ -429,7 +412,6 @@ static void remove_folder(struct training *training, const struct train_step *st
 static void a_checkpoint_that_cannot_be_written_is_a_warning_not_the_end(void **state)
 {
     (void)state;
-    struct backend *be = watch_open();
 
     init_job(&stopped);
     stopped.job.hyper.n_epochs = 1;
@@ -440,24 +422,21 @@ static void a_checkpoint_that_cannot_be_written_is_a_warning_not_the_end(void **
     assert_int_equal(stopped.checkpoint_count, 0);
     assert_true(stopped.warning_count >= 1);
     assert_non_null(strstr(stopped.last_warning, "no resume checkpoint"));
-    training_release(&stopped);
-    watch_close(be);
 }
 
 static void every_failed_allocation_is_an_error_that_leaves_nothing(void **state)
 {
     (void)state;
-    struct backend *be = watch_open();
 
     init_job(&stopped);
     training_run(&stopped, be);
     const size_t total = watch.counts[WATCH_ALLOCATED];
     assert_true(total > 10);
     training_release(&stopped);
-    watch_close(be);
     for (size_t at = 1; at <= total; at++) {
         struct error err = {0};
 
+        watch_close(be);
         be = watch_open();
         init_job(&stopped);
         watch_for(WATCH_ALLOCATED, at, WATCH_STOP, NULL);
@@ -466,14 +445,13 @@ static void every_failed_allocation_is_an_error_that_leaves_nothing(void **state
         assert_int_equal(err.code, ERR_NO_MEMORY);
         assert_int_equal(stopped.step_count, 0); /* all is taken before the first step */
         training_release(&stopped);
-        watch_close(be);
     }
 }
 
 /* ---- validation ------------------------------------------------------------------------------ */
 
 /* The loss after one epoch over the lines [first, first + count), as a validation file. */
-static double valid_loss_of(struct backend *be, int first, int count)
+static double valid_loss_of(int first, int count)
 {
     char path[320];
 
@@ -494,13 +472,11 @@ static double valid_loss_of(struct backend *be, int first, int count)
 static void a_short_last_batch_of_validation_weighs_as_much_as_a_full_one(void **state)
 {
     (void)state;
-    struct backend *be = watch_open();
-    const double both = valid_loss_of(be, 30, 11); /* batches of 8 and of 3 */
-    const double full = valid_loss_of(be, 30, 8), last = valid_loss_of(be, 38, 3);
+    const double both = valid_loss_of(30, 11); /* batches of 8 and of 3 */
+    const double full = valid_loss_of(30, 8), last = valid_loss_of(38, 3);
 
     assert_true(fabs(full - last) > 1e-3);
     assert_true(fabs(both - (full + last) / 2) < 1e-9);
-    watch_close(be);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -552,7 +528,6 @@ static void measure(struct training *training, const struct train_step *step)
 static void thousands_of_steps_take_no_more_memory_than_the_first(void **state)
 {
     (void)state;
-    struct backend *be = watch_open();
     struct memory memory = {0};
 
     init_job(&stopped);
@@ -572,27 +547,26 @@ static void thousands_of_steps_take_no_more_memory_than_the_first(void **state)
     assert_int_equal(memory.heap_changes, 0);
     assert_true(memory.resident_late <= memory.resident_early + ((size_t)256 << 10));
 #endif
-    training_release(&stopped);
-    watch_close(be);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stop_at_any_op_goes_on_to_the_same_bytes),
-        cmocka_unit_test(a_stop_at_every_event_goes_on_to_the_same_bytes),
-        cmocka_unit_test(a_stop_before_the_first_step_starts_anew),
-        cmocka_unit_test(a_stop_before_it_goes_on_keeps_what_it_had),
-        cmocka_unit_test(cancelling_keeps_nothing_and_says_so),
-        cmocka_unit_test(a_run_that_broke_off_goes_on_from_its_last_checkpoint),
-        cmocka_unit_test(steps_are_safe_before_a_checkpoint_says_they_were_made),
-        cmocka_unit_test(a_gradient_that_is_not_finite_stops_the_job_before_the_weights),
-        cmocka_unit_test(a_damaged_checkpoint_gives_way_to_the_one_before_with_a_warning),
-        cmocka_unit_test(another_jobs_checkpoints_are_not_taken),
-        cmocka_unit_test(a_checkpoint_that_cannot_be_written_is_a_warning_not_the_end),
-        cmocka_unit_test(every_failed_allocation_is_an_error_that_leaves_nothing),
-        cmocka_unit_test(a_short_last_batch_of_validation_weighs_as_much_as_a_full_one),
-        cmocka_unit_test(thousands_of_steps_take_no_more_memory_than_the_first),
+#define WITH_DEVICE(name) cmocka_unit_test_setup_teardown(name, open_device, close_device)
+        WITH_DEVICE(a_stop_at_any_op_goes_on_to_the_same_bytes),
+        WITH_DEVICE(a_stop_at_every_event_goes_on_to_the_same_bytes),
+        WITH_DEVICE(a_stop_before_the_first_step_starts_anew),
+        WITH_DEVICE(a_stop_before_it_goes_on_keeps_what_it_had),
+        WITH_DEVICE(cancelling_keeps_nothing_and_says_so),
+        WITH_DEVICE(a_run_that_broke_off_goes_on_from_its_last_checkpoint),
+        WITH_DEVICE(steps_are_safe_before_a_checkpoint_says_they_were_made),
+        WITH_DEVICE(a_gradient_that_is_not_finite_stops_the_job_before_the_weights),
+        WITH_DEVICE(a_damaged_checkpoint_gives_way_to_the_one_before_with_a_warning),
+        WITH_DEVICE(another_jobs_checkpoints_are_not_taken),
+        WITH_DEVICE(a_checkpoint_that_cannot_be_written_is_a_warning_not_the_end),
+        WITH_DEVICE(every_failed_allocation_is_an_error_that_leaves_nothing),
+        WITH_DEVICE(a_short_last_batch_of_validation_weighs_as_much_as_a_full_one),
+        WITH_DEVICE(thousands_of_steps_take_no_more_memory_than_the_first),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
