@@ -33,6 +33,22 @@ void scratch_free(char *scratch)
     free(scratch);
 }
 
+char *scratch_shared;
+
+int scratch_make_shared(void **state)
+{
+    (void)state;
+    scratch_shared = scratch_new();
+    return 0;
+}
+
+int scratch_drop_shared(void **state)
+{
+    (void)state;
+    scratch_free(scratch_shared);
+    return 0;
+}
+
 const char *scratch_path(const char *scratch, const char *name)
 {
     static char paths[8][PATH_BYTES];

@@ -13,6 +13,10 @@
 
 char *scratch_new(void);          /* the path */
 void scratch_free(char *scratch); /* NULL is fine */
+/* Set-up and tear-down of a group whose tests write into one folder. */
+extern char *scratch_shared;
+int scratch_make_shared(void **state);
+int scratch_drop_shared(void **state);
 /* Path of a file in it; valid until the eighth next call. */
 const char *scratch_path(const char *scratch, const char *name);
 void scratch_write(const char *path, const void *bytes, size_t size);

@@ -7,38 +7,12 @@
 #include "kernels/examples/op_cases.h"
 #include "kernels/host.h"
 #include "kernels/selfcheck.h"
+#include "tests/support/left_out.h"
 #include "tests/support/test.h"
 
 #include <pthread.h>
 
 /* ---- tables with faults ---------------------------------------------------------------------- */
-
-/* Each op of the list once as a function that does nothing with what it is given. */
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-#define NOTHING(name, parameters, arguments) NOTHING_(name, OP_STRIP parameters)
-#define NOTHING_(name, ...)                                                                        \
-    static void nothing_##name(struct backend *be, __VA_ARGS__)                                    \
-    {                                                                                              \
-    }
-OPS(NOTHING)
-
-/* Each op of the list once as the number of a table in which it does nothing. */
-#define NUMBER(name, parameters, arguments) WITHOUT_##name,
-enum { OPS(NUMBER) WITHOUT_COUNT };
-
-#define OP_NAME(name, parameters, arguments) #name,
-static const char *const op_names[] = {OPS(OP_NAME)};
-
-static struct backend_table without(size_t op)
-{
-    struct backend_table table = *levels[LEVEL_COUNT - 1].table;
-
-#define LEAVE_OUT(name, parameters, arguments)                                                     \
-    if (op == WITHOUT_##name)                                                                      \
-        table.name = nothing_##name;
-    OPS(LEAVE_OUT)
-    return table;
-}
 
 static size_t wrong_count;
 
@@ -107,11 +81,11 @@ static void no_op_can_be_left_out(void **state)
 {
     (void)state;
     for (size_t op = 0; op < WITHOUT_COUNT; op++) {
-        const struct backend_table table = without(op);
+        const struct backend_table table = left_out(op);
         char reason[256] = "";
 
         if (check(&table, reason) != BACKEND_CHECK_FAILED || !reason[0])
-            fail_msg("without %s the check passes (%s)", op_names[op], reason);
+            fail_msg("without %s the check passes (%s)", left_out_names[op], reason);
     }
 }
 
@@ -214,7 +188,7 @@ static void a_wrong_level_is_passed_over_once_and_for_all(void **state)
 static void when_no_level_passes_none_is_used(void **state)
 {
     (void)state;
-    const struct backend_table wrong = wrong_table(), empty = without(WITHOUT_matmul);
+    const struct backend_table wrong = wrong_table(), empty = left_out(WITHOUT_matmul);
     const struct level two[] = {{"wrong", &wrong, always}, {"empty", &empty, always}};
     struct verdict verdicts[2] = {0};
     const struct verdict_list list = {two, verdicts, COUNT_OF(two)};
@@ -294,7 +268,7 @@ static void *choose(void *context)
 static void threads_that_ask_at_once_get_the_same_level(void **state)
 {
     (void)state;
-    const struct backend_table empty = without(WITHOUT_gate_forward);
+    const struct backend_table empty = left_out(WITHOUT_gate_forward);
     const struct level two[] = {{"wrong", &empty, always},
                                 {"right", levels[LEVEL_COUNT - 1].table, always}};
     struct verdict verdicts[2] = {0};

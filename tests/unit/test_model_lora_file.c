@@ -11,22 +11,6 @@
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
 
-static char *folder; /* for the files written here */
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = scratch_new();
-    return 0;
-}
-
-static int drop_folder(void **state)
-{
-    (void)state;
-    scratch_free(folder);
-    return 0;
-}
-
 /* A base with a place to read adapters for. */
 struct bench {
     struct backend *be;
@@ -78,7 +62,7 @@ static void a_recorded_adapter_is_read_and_written_again_as_it_was(void **state)
                            *found;
         struct error err = {0};
         const char *path =
-            scratch_path(kept ? kept : folder, i ? "mini.safetensors" : "full.safetensors");
+            scratch_path(kept ? kept : scratch_shared, i ? "mini.safetensors" : "full.safetensors");
 
         assert_int_equal(lora->rank, i ? 2 : 4);
         assert_true(lora->scale == 2.0F);
@@ -117,15 +101,15 @@ static void the_same_adapter_makes_the_same_bytes(void **state)
     uint64_t sizes[2];
     size_t counted[2];
 
-    fail_on(lora_write(lora, scratch_path(folder, "a"), "needle-3", 3, extra, 2, &sizes[0],
+    fail_on(lora_write(lora, scratch_path(scratch_shared, "a"), "needle-3", 3, extra, 2, &sizes[0],
                        hashes[0], &err),
             &err);
-    again = read_lora(&bench, scratch_path(folder, "a"));
-    fail_on(lora_write(again, scratch_path(folder, "b"), "needle-3", 3, extra, 2, &sizes[1],
+    again = read_lora(&bench, scratch_path(scratch_shared, "a"));
+    fail_on(lora_write(again, scratch_path(scratch_shared, "b"), "needle-3", 3, extra, 2, &sizes[1],
                        hashes[1], &err),
             &err);
     for (size_t i = 0; i < 2; i++)
-        bytes[i] = scratch_read(scratch_path(folder, i ? "b" : "a"), &counted[i]);
+        bytes[i] = scratch_read(scratch_path(scratch_shared, i ? "b" : "a"), &counted[i]);
     assert_int_equal(counted[0], counted[1]);
     assert_int_equal(counted[0], sizes[0]);
     assert_memory_equal(bytes[0], bytes[1], counted[0]);
@@ -159,17 +143,17 @@ static void metadata_are_json_as_python_writes_it(void **state)
         struct error err = {0};
 
         fail_on(lora_new(bench.weights, cases[i].rank, cases[i].alpha, &lora, &err), &err);
-        fail_on(lora_write(lora, scratch_path(folder, "c"), cases[i].base, UINT64_MAX, NULL, 0,
-                           NULL, NULL, &err),
+        fail_on(lora_write(lora, scratch_path(scratch_shared, "c"), cases[i].base, UINT64_MAX, NULL,
+                           0, NULL, NULL, &err),
                 &err);
-        fail_on(safetensors_open(scratch_path(folder, "c"), &file, &err), &err);
+        fail_on(safetensors_open(scratch_path(scratch_shared, "c"), &file, &err), &err);
         assert_string_equal(safetensors_metadata(file, "scale"), cases[i].scale);
         assert_string_equal(safetensors_metadata(file, "base"), cases[i].base_text);
         assert_string_equal(safetensors_metadata(file, "seed"), "18446744073709551615");
         assert_string_equal(safetensors_metadata(file, "languages"), "null");
         safetensors_close(file);
         lora_free(lora);
-        lora = read_lora(&bench, scratch_path(folder, "c"));
+        lora = read_lora(&bench, scratch_path(scratch_shared, "c"));
         assert_true(lora->scale == (float)lora_scale(lora));
         assert_true(fabsf(lora->alpha - cases[i].alpha) <= 1e-7F * cases[i].alpha);
         lora_free(lora);
@@ -212,7 +196,7 @@ static struct adapter adapter_open(size_t geometry)
 static void expect_refused(const struct bench *bench, const struct adapter *adapter,
                            const char *first_word, const char *second_word)
 {
-    const char *path = scratch_path(folder, "spoiled");
+    const char *path = scratch_path(scratch_shared, "spoiled");
     size_t before = backend_allocated_bytes(bench->be);
     struct lora *lora = NULL;
     struct error err = {0};
@@ -364,5 +348,5 @@ int main(void)
         cmocka_unit_test(an_adapter_of_another_base_is_refused),
     };
 
-    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+    return cmocka_run_group_tests(tests, scratch_make_shared, scratch_drop_shared);
 }

@@ -11,25 +11,9 @@
 
 #define INPUTS FIXTURES "inputs/safetensors/"
 
-static char *folder; /* for the files written here */
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = scratch_new();
-    return 0;
-}
-
-static int drop_folder(void **state)
-{
-    (void)state;
-    scratch_free(folder);
-    return 0;
-}
-
 static const char *file_of(const char *name, const void *bytes, size_t size)
 {
-    const char *path = scratch_path(folder, name);
+    const char *path = scratch_path(scratch_shared, name);
 
     (void)unlink(path); /* a file cut to nothing and written again is flushed: slow */
     scratch_write(path, bytes, size);
@@ -285,7 +269,7 @@ static char *small_file(size_t *ret_size)
         {"scalar", TENSOR_U8, 0, {0}, "\x07"},
     };
     static const struct metadata_out metadata[] = {{"rank", "4"}, {"base", "\"x\""}};
-    const char *path = scratch_path(folder, "small.safetensors");
+    const char *path = scratch_path(scratch_shared, "small.safetensors");
     struct error err = {0};
 
     if (!safetensors_write(path, tensors, COUNT_OF(tensors), metadata, COUNT_OF(metadata), NULL,
@@ -395,5 +379,5 @@ int main(void)
         cmocka_unit_test(a_missing_file_and_a_folder_are_named),
     };
 
-    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+    return cmocka_run_group_tests(tests, scratch_make_shared, scratch_drop_shared);
 }

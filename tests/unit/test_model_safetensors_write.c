@@ -9,22 +9,6 @@
 #include <math.h>
 #include <unistd.h>
 
-static char *folder; /* for the files written here */
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = scratch_new();
-    return 0;
-}
-
-static int drop_folder(void **state)
-{
-    (void)state;
-    scratch_free(folder);
-    return 0;
-}
-
 /* The value of a half by its definition, in double. */
 static double half_value(uint16_t half)
 {
@@ -105,7 +89,7 @@ static void write_small(const char *name, bool backwards, uint64_t *ret_size, ch
         order[i] = tensors[backwards ? COUNT_OF(tensors) - 1 - i : i];
     for (size_t i = 0; i < COUNT_OF(metadata); i++)
         entries[i] = metadata[backwards ? COUNT_OF(metadata) - 1 - i : i];
-    if (!safetensors_write(scratch_path(folder, name), order, COUNT_OF(order), entries,
+    if (!safetensors_write(scratch_path(scratch_shared, name), order, COUNT_OF(order), entries,
                            COUNT_OF(entries), ret_size, sha256, &err))
         fail_msg("%s", err.message);
 }
@@ -119,7 +103,7 @@ static void a_written_file_reads_back_equal(void **state)
     char sha256[65] = "";
 
     write_small("first", false, &size, sha256);
-    if (!safetensors_open(scratch_path(folder, "first"), &file, &err))
+    if (!safetensors_open(scratch_path(scratch_shared, "first"), &file, &err))
         fail_msg("%s", err.message);
     assert_int_equal(safetensors_count(file), COUNT_OF(tensors));
     for (size_t i = 0; i < COUNT_OF(tensors); i++) {
@@ -150,8 +134,8 @@ static void equal_content_makes_equal_bytes_whatever_its_order(void **state)
 
     write_small("first", false, &first_size, first_hash);
     write_small("second", true, &second_size, second_hash);
-    first = scratch_read(scratch_path(folder, "first"), &size);
-    second = scratch_read(scratch_path(folder, "second"), &size2);
+    first = scratch_read(scratch_path(scratch_shared, "first"), &size);
+    second = scratch_read(scratch_path(scratch_shared, "second"), &size2);
     assert_int_equal(size, first_size);
     assert_int_equal(size, size2);
     assert_memory_equal(first, second, size);
@@ -171,9 +155,9 @@ static void data_start_on_a_multiple_of_eight_bytes(void **state)
         char *bytes;
         size_t size, header;
 
-        assert_true(
-            safetensors_write(scratch_path(folder, "aligned"), &one, 1, NULL, 0, NULL, NULL, &err));
-        bytes = scratch_read(scratch_path(folder, "aligned"), &size);
+        assert_true(safetensors_write(scratch_path(scratch_shared, "aligned"), &one, 1, NULL, 0,
+                                      NULL, NULL, &err));
+        bytes = scratch_read(scratch_path(scratch_shared, "aligned"), &size);
         header = (unsigned char)bytes[0] | (size_t)(unsigned char)bytes[1] << 8;
         assert_int_equal((8 + header) % 8, 0);
         assert_int_equal(bytes[8], '{');
@@ -189,9 +173,9 @@ static void an_empty_file_of_tensors_is_legal(void **state)
     struct safetensors *file;
     struct error err = {0};
 
-    assert_true(
-        safetensors_write(scratch_path(folder, "empty"), NULL, 0, metadata, 1, NULL, NULL, &err));
-    assert_true(safetensors_open(scratch_path(folder, "empty"), &file, &err));
+    assert_true(safetensors_write(scratch_path(scratch_shared, "empty"), NULL, 0, metadata, 1, NULL,
+                                  NULL, &err));
+    assert_true(safetensors_open(scratch_path(scratch_shared, "empty"), &file, &err));
     assert_int_equal(safetensors_count(file), 0);
     assert_string_equal(safetensors_metadata(file, "scale"), "2.0");
     safetensors_close(file);
@@ -203,13 +187,13 @@ static void a_failed_write_leaves_nothing_behind(void **state)
     const struct tensor_out huge = {"huge", TENSOR_F32, 2, {SIZE_MAX / 2, 4}, floats};
     struct error err = {0};
 
-    assert_false(
-        safetensors_write(scratch_path(folder, "huge"), &huge, 1, NULL, 0, NULL, NULL, &err));
+    assert_false(safetensors_write(scratch_path(scratch_shared, "huge"), &huge, 1, NULL, 0, NULL,
+                                   NULL, &err));
     assert_int_equal(err.code, ERR_LIMIT);
     assert_non_null(strstr(err.message, "huge"));
-    assert_int_equal(access(scratch_path(folder, "huge"), F_OK), -1);
-    assert_false(safetensors_write(scratch_path(folder, "no/such/folder"), tensors, 1, NULL, 0,
-                                   NULL, NULL, &err));
+    assert_int_equal(access(scratch_path(scratch_shared, "huge"), F_OK), -1);
+    assert_false(safetensors_write(scratch_path(scratch_shared, "no/such/folder"), tensors, 1, NULL,
+                                   0, NULL, NULL, &err));
     assert_non_null(strstr(err.message, "no/such/folder"));
 }
 
@@ -225,5 +209,5 @@ int main(void)
         cmocka_unit_test(a_failed_write_leaves_nothing_behind),
     };
 
-    return cmocka_run_group_tests(tests_to_run, make_folder, drop_folder);
+    return cmocka_run_group_tests(tests_to_run, scratch_make_shared, scratch_drop_shared);
 }

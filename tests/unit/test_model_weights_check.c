@@ -9,22 +9,6 @@
 
 #define TENSOR_MAX 128
 
-static char *folder; /* for the files written here */
-
-static int make_folder(void **state)
-{
-    (void)state;
-    folder = scratch_new();
-    return 0;
-}
-
-static int drop_folder(void **state)
-{
-    (void)state;
-    scratch_free(folder);
-    return 0;
-}
-
 /* A copy of a fixture's checkpoint that a test may spoil before it is written. */
 struct copy {
     struct safetensors *file;
@@ -64,11 +48,11 @@ static const char *copy_write(const struct copy *copy)
 {
     struct error err = {0};
 
-    fail_on(safetensors_write(scratch_path(folder, "copy.safetensors"), copy->tensors,
+    fail_on(safetensors_write(scratch_path(scratch_shared, "copy.safetensors"), copy->tensors,
                               copy->tensor_count, copy->metadata, copy->metadata_count, NULL, NULL,
                               &err),
             &err);
-    return scratch_path(folder, "copy.safetensors");
+    return scratch_path(scratch_shared, "copy.safetensors");
 }
 
 static void expect_refused(const struct copy *copy, const char *first_word, const char *second_word)
@@ -319,5 +303,5 @@ int main(void)
         cmocka_unit_test(tensors_at_odd_addresses_give_the_same_weights),
     };
 
-    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+    return cmocka_run_group_tests(tests, scratch_make_shared, scratch_drop_shared);
 }

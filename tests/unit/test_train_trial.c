@@ -6,40 +6,11 @@
 #include "daemon/train/trial.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/level.h"
+#include "tests/support/left_out.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
 
 #include <math.h>
-
-/* ---- tables with an op that does nothing ----------------------------------------------------------- */
-
-static bool called; /* the op that does nothing */
-
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-#define NOTHING(name, parameters, arguments) NOTHING_(name, OP_STRIP parameters)
-#define NOTHING_(name, ...)                                                                        \
-    static void nothing_##name(struct backend *be, __VA_ARGS__)                                    \
-    {                                                                                              \
-        called = true;                                                                             \
-    }
-OPS(NOTHING)
-
-#define NUMBER(name, parameters, arguments) WITHOUT_##name,
-enum { OPS(NUMBER) WITHOUT_COUNT };
-
-#define OP_NAME(name, parameters, arguments) #name,
-static const char *const op_names[] = {OPS(OP_NAME)};
-
-static struct backend_table without(size_t op)
-{
-    struct backend_table table = *levels[LEVEL_COUNT - 1].table;
-
-#define LEAVE_OUT(name, parameters, arguments)                                                     \
-    if (op == WITHOUT_##name)                                                                      \
-        table.name = nothing_##name;
-    OPS(LEAVE_OUT)
-    return table;
-}
 
 static bool always(void)
 {
@@ -101,7 +72,7 @@ static void every_level_has_the_losses_of_ref(void **state)
 static double share_without(size_t op, const char *folder,
                             double expected[COUNT_OF(trials)][TRIAL_STEPS])
 {
-    const struct backend_table table = without(op);
+    const struct backend_table table = left_out(op);
     const struct level level = {"test", &table, always};
     double losses[TRIAL_STEPS], share = 0;
 
@@ -121,7 +92,7 @@ static double share_without(size_t op, const char *folder,
     return share;
 }
 
-/* Not called are ops of full fine-tuning. What the codes of a few weights change is less than what a
+/* Not left_out_called are ops of full fine-tuning. What the codes of a few weights change is less than what a
  * value on an edge may: that op is left to the check of ops. */
 static void an_op_that_does_nothing_is_seen(void **state)
 {
@@ -131,13 +102,13 @@ static void an_op_that_does_nothing_is_seen(void **state)
     for (size_t t = 0; t < COUNT_OF(trials); t++)
         run(open_kind(BACKEND_REF, NULL), *state, trials[t].numerics, expected[t]);
     for (size_t op = 0; op < WITHOUT_COUNT; op++) {
-        called = false;
+        left_out_called = false;
         const double share = share_without(op, *state, expected);
-        called_count += called;
-        if (called && share < 2 && strcmp(op_names[op], "round_code") != 0)
+        called_count += left_out_called;
+        if (left_out_called && share < 2 && strcmp(left_out_names[op], "round_code") != 0)
             fail_msg("%s does nothing, and the losses differ by %g of what is allowed",
-                     op_names[op], share);
-        if (!called)
+                     left_out_names[op], share);
+        if (!left_out_called)
             assert_true(share < 0.1);
     }
     assert_true(called_count > WITHOUT_COUNT * 3 / 4);
