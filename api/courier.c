@@ -346,6 +346,11 @@ const char *courier_hosts(const struct courier *courier)
     return courier->options.hosts;
 }
 
+void courier_set_hosts(struct courier *courier, const char *hosts)
+{
+    courier->options.hosts = hosts;
+}
+
 void courier_read_counts(struct courier *courier, struct courier_counts *ret_counts)
 {
     *ret_counts = (struct courier_counts){

@@ -24,7 +24,7 @@ struct stores;
 struct webhook_record;
 
 struct courier_options {
-    const char *hosts; /* as outbound_check_url; copied by nobody */
+    const char *_Atomic hosts; /* as outbound_check_url; copied by nobody */
     struct events_feed *feed;
     struct stores *stores;
 };
@@ -35,6 +35,7 @@ MUST_CHECK bool courier_start(const struct courier_options *options, struct cour
 void courier_stop(struct courier *courier);
 
 const char *courier_hosts(const struct courier *courier);
+void courier_set_hosts(struct courier *courier, const char *hosts); /* as options.hosts */
 /* Webhooks have changed. */
 void courier_wake(struct courier *courier);
 /* One call of that type here and now, for a handler; the status of its answer. ERR_UNAVAILABLE when

@@ -216,6 +216,26 @@ void keyring_remove(struct keyring *keyring, const char *id)
     pthread_mutex_unlock(&keyring->lock);
 }
 
+void keyring_set_configured(struct keyring *keyring, const char *configured)
+{
+    struct entry *entry;
+    char sha256[SHA256_HEX_SIZE] = "";
+
+    if (configured && configured[0])
+        digest(configured, sha256);
+    pthread_mutex_lock(&keyring->lock);
+    entry = find_owner(keyring, "");
+    if (entry && sha256[0]) {
+        memcpy(entry->sha256, sha256, sizeof(entry->sha256));
+    } else if (entry) {
+        keyring->count--;
+        *entry = keyring->entries[keyring->count];
+    } else if (sha256[0]) {
+        add(keyring, &CALLER_OPERATOR, sha256, 0);
+    }
+    pthread_mutex_unlock(&keyring->lock);
+}
+
 int64_t keyring_last_used(struct keyring *keyring, const char *id)
 {
     const struct entry *entry;

@@ -51,6 +51,9 @@ MUST_CHECK bool keyring_make_secret(char ret_secret[KEYRING_SECRET_SIZE], struct
 void keyring_add(struct keyring *keyring, const struct key_record *key);
 void keyring_remove(struct keyring *keyring, const char *id);
 
+/* The settings' key is that from now on; NULL or "": none. The keyring does not open by its loss. */
+void keyring_set_configured(struct keyring *keyring, const char *configured);
+
 /* The time of the last use that the database may not have yet; 0: none. */
 int64_t keyring_last_used(struct keyring *keyring, const char *id);
 MUST_CHECK bool keyring_save_uses(struct keyring *keyring, struct store *store, struct error *err);

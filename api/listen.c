@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -49,20 +50,28 @@ static bool is_loopback(const struct sockaddr *address)
     return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
 }
 
+union address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_un local;
+};
+
 static int port_of(int descriptor)
 {
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } address = {0};
+    union address address = {0};
     socklen_t size = sizeof(address);
 
     if (getsockname(descriptor, &address.any, &size) != 0)
         return 0;
-    /* The port stands at the same place in both. */
-    return address.any.sa_family == AF_INET ? ntohs(address.v4.sin_port)
-                                            : ntohs(address.v6.sin6_port);
+    switch (address.any.sa_family) {
+    case AF_INET:
+        return ntohs(address.v4.sin_port);
+    case AF_INET6:
+        return ntohs(address.v6.sin6_port);
+    default:
+        return 0;
+    }
 }
 
 /* Closes the socket and reports errno. */
@@ -160,5 +169,43 @@ bool listen_unix(const char *path, int *ret_descriptor, struct error *err)
         listen(descriptor, BACKLOG) != 0)
         return refuse(descriptor, path, err);
     *ret_descriptor = descriptor;
+    return true;
+}
+
+/* ---- a socket of somebody else's ---- */
+
+static bool has_option(int descriptor, int option, int wanted)
+{
+    int value = 0;
+    socklen_t size = sizeof(value);
+
+    return getsockopt(descriptor, SOL_SOCKET, option, &value, &size) == 0 && value == wanted;
+}
+
+bool listen_look(int descriptor, const char *name, struct listen_about *ret_about,
+                 struct error *err)
+{
+    union address address = {0};
+    socklen_t size = sizeof(address);
+    const int flags = fcntl(descriptor, F_GETFL);
+    int family;
+
+    if (flags < 0 || getsockname(descriptor, &address.any, &size) != 0)
+        return error_set(err, ERR_INVALID, "the descriptor %d ('%s') passed to us is no socket: %s",
+                         descriptor, name, strerror(errno));
+    family = address.any.sa_family;
+    if ((family != AF_INET && family != AF_INET6 && family != AF_UNIX) ||
+        !has_option(descriptor, SO_TYPE, SOCK_STREAM) || !has_option(descriptor, SO_ACCEPTCONN, 1))
+        return error_set(err, ERR_INVALID,
+                         "the socket %d ('%s') passed to us does not listen for streams of TCP or "
+                         "a Unix socket",
+                         descriptor, name);
+    if (fcntl(descriptor, F_SETFL, flags | O_NONBLOCK) != 0)
+        return error_set(err, ERR_IO, "the socket %d ('%s') passed to us: %s", descriptor, name,
+                         strerror(errno));
+    *ret_about =
+        (struct listen_about){.is_unix = family == AF_UNIX,
+                              .is_loopback = family == AF_UNIX || is_loopback(&address.any),
+                              .port = family == AF_UNIX ? 0 : port_of(descriptor)};
     return true;
 }

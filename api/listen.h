@@ -1,7 +1,8 @@
 /*
  * listen: the sockets the server answers on.
  *
- * Purpose    Binds a TCP address given as text and a Unix socket by path.
+ * Purpose    Binds a TCP address given as text and a Unix socket by path; looks at a socket that somebody
+ *            else has bound.
  * Ownership  The caller closes the descriptor, and removes the socket's path.
  * Threads    Any.
  * Failure    ERR_INVALID for an address that cannot be read, ERR_IO with the address and the
@@ -19,5 +20,14 @@ MUST_CHECK bool listen_tcp(const char *address, int *ret_descriptor, int *ret_po
 MUST_CHECK bool listen_check(const char *address, bool *ret_is_loopback, struct error *err);
 /* A path left by a daemon that is gone is taken over, one that answers is refused. */
 MUST_CHECK bool listen_unix(const char *path, int *ret_descriptor, struct error *err);
+
+struct listen_about {
+    bool is_unix, is_loopback;
+    int port; /* 0 of a Unix socket */
+};
+/* A descriptor passed to us, which is made non-blocking: anything but a listening stream socket of the
+ * internet's families or a Unix one is ERR_INVALID. name is for the error. */
+MUST_CHECK bool listen_look(int descriptor, const char *name, struct listen_about *ret_about,
+                            struct error *err);
 
 #endif

@@ -56,7 +56,7 @@ struct services {
     const atomic_bool *stopping;      /* set: answers that take long end early */
     const char *state_folder;
     atomic_int *upload_helpers; /* threads that parse large uploads */
-    size_t upload_limit_bytes;
+    _Atomic size_t upload_limit_bytes; /* may change */
 };
 
 struct query_field {

@@ -9,6 +9,7 @@
 #include "api/listen.h"
 #include "api/metrics.h"
 #include "api/pool.h"
+#include "api/probe.h"
 #include "api/stores.h"
 #include "api/stream.h"
 #include "daemon/base/arena.h"
@@ -25,15 +26,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define LISTENER_MAX 2         /* TCP and Unix socket */
-#define SERVING_THREADS 4      /* of the library, for each listener */
+#define LISTENER_MAX SERVER_SOCKETS_MAX /* TCP and Unix socket, or those passed to us */
+#define SERVING_THREADS 4               /* of the library, for each listener */
 #define WORKING_THREADS 8      /* handlers at once; they wait for disks, not for processors */
 #define IDLE_TIMEOUT_S 60      /* no byte either way inside a request */
 #define CONNECTION_BYTES 65536 /* the library's memory for a connection: its header and pieces */
 #define KEEPALIVE_S 10         /* proxies count from 55 s, the contract says 15 at most */
 #define SWEEP_S 1              /* between two looks at the connections */
 #define STOP_WAIT_MS 500       /* for answers on their way, before connections are cut */
-#define TEXT_MAX ((size_t)64 << 10) /* own copies of the options' texts */
+#define TEXT_MAX ((size_t)256 << 10) /* own copies of the options' texts, also of earlier ones */
 #define NS_PER_MS INT64_C(1000000)
 
 struct server {
@@ -118,6 +119,7 @@ static size_t keep_escapes(void *context, struct MHD_Connection *connection, cha
     return strlen(text);
 }
 
+/* Takes the descriptor. */
 static bool serve(struct server *server, int descriptor, bool is_socket, struct error *err)
 {
     struct listener *listener = &server->listeners[server->listener_count];
@@ -143,21 +145,34 @@ static bool serve(struct server *server, int descriptor, bool is_socket, struct 
     return true;
 }
 
+static bool check_reach(const char *address, bool is_loopback, bool has_key, struct error *err)
+{
+    return is_loopback || has_key ||
+           error_set_param(err, ERR_INVALID, "listen",
+                           "'%s' is reachable from outside, which needs an API key: make "
+                           "one with 'needlectl key create' while the daemon listens on "
+                           "loopback, or name a file as api_key_file in the settings",
+                           address);
+}
+
 static bool check_address(const struct server_options *options, bool has_key, bool *ret_is_loopback,
                           struct error *err)
 {
     bool loopback = true;
 
-    if (options->listen && options->listen[0]) { /* else the socket alone */
-        if (!listen_check(options->listen, &loopback, err))
+    for (size_t i = 0; i < options->socket_count; i++) {
+        const struct server_socket *socket = &options->sockets[i];
+        struct listen_about about;
+
+        if (!listen_look(socket->descriptor, socket->name, &about, err) ||
+            !check_reach(socket->name, about.is_loopback, has_key, err))
             return false;
-        if (!loopback && !has_key)
-            return error_set_param(err, ERR_INVALID, "listen",
-                                   "'%s' is reachable from outside, which needs an API key: make "
-                                   "one with 'needlectl key create' while the daemon listens on "
-                                   "loopback, or name a file as api_key_file in the settings",
-                                   options->listen);
+        loopback = loopback && about.is_loopback;
     }
+    if (options->socket_count == 0 && options->listen && options->listen[0] &&
+        (!listen_check(options->listen, &loopback, err) ||
+         !check_reach(options->listen, loopback, has_key, err)))
+        return false;
     *ret_is_loopback = loopback;
     return true;
 }
@@ -170,6 +185,22 @@ bool server_check(const struct server_options *options, struct error *err)
     bool loopback;
 
     return check_address(options, may_have_key, &loopback, err);
+}
+
+/* The sockets that somebody else has opened, and nothing beside them. */
+static bool serve_given(struct server *server, const struct server_options *options,
+                        struct error *err)
+{
+    for (size_t i = 0; i < options->socket_count; i++) {
+        struct listen_about about;
+
+        if (!listen_look(options->sockets[i].descriptor, options->sockets[i].name, &about, err) ||
+            !serve(server, options->sockets[i].descriptor, about.is_unix, err))
+            return false;
+        if (server->port == 0)
+            server->port = about.port;
+    }
+    return true;
 }
 
 static bool open_listeners(struct server *server, const struct server_options *options,
@@ -187,6 +218,8 @@ static bool open_listeners(struct server *server, const struct server_options *o
                   "everything ('needlectl key create' makes one)",
                   options->public_url);
     server->exchange.guard.any_address = !loopback;
+    if (options->socket_count > 0)
+        return serve_given(server, options, err);
     if (options->listen && options->listen[0] &&
         (!listen_tcp(options->listen, &descriptor, &server->port, err) ||
          !serve(server, descriptor, false, err)))
@@ -222,7 +255,7 @@ static size_t count_descriptors(void)
     return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? (size_t)limit.rlim_cur : LIMIT_CONNECTIONS;
 }
 
-/* ---- start and stop ---- */
+/* ---- start ---- */
 
 /* What the database keeps of access: the secret of links, and keys. */
 static bool open_access(struct server *server, const struct server_options *options,
@@ -339,6 +372,51 @@ int server_port(const struct server *server)
 {
     return server->port;
 }
+
+/* ---- while it runs ---- */
+
+/* The copy of a text that is read by others meanwhile: the old one stays, some may be reading it. */
+static bool renew(struct server *server, const char *_Atomic *text, const char *wanted,
+                  struct error *err)
+{
+    const char *old = *text, *copy;
+
+    if (wanted == old || (wanted && old && strcmp(wanted, old) == 0))
+        return true;
+    copy = keep(server, wanted);
+    if (wanted && !copy)
+        return error_set(err, ERR_LIMIT,
+                         "the settings were changed too often: they come into force at the next "
+                         "start");
+    *text = copy;
+    return true;
+}
+
+bool server_reload(struct server *server, const struct server_options *options, struct error *err)
+{
+    struct services *services = &server->exchange.services;
+    const char *_Atomic hosts = courier_hosts(services->courier);
+
+    if (!renew(server, &server->exchange.guard.allowed_hosts, options->allowed_hosts, err) ||
+        !renew(server, &hosts, options->webhook_hosts, err))
+        return false;
+    courier_set_hosts(services->courier, hosts);
+    services->upload_limit_bytes =
+        options->upload_limit_bytes ? options->upload_limit_bytes : LIMIT_UPLOAD_BYTES;
+    keyring_set_configured(services->keyring, options->api_key);
+    return true;
+}
+
+bool server_is_alive(struct server *server, int64_t deadline_ns, struct error *err)
+{
+    for (size_t i = 0; i < server->listener_count; i++) {
+        if (!probe_daemon(server->daemons[i], SERVING_THREADS, deadline_ns, err))
+            return false;
+    }
+    return true;
+}
+
+/* ---- stop ---- */
 
 static void wait_for_answers(struct server *server)
 {

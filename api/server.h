@@ -14,13 +14,22 @@
 #include "daemon/base/error.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct events_feed;
 struct scheduler;
 
+struct server_socket {
+    int descriptor; /* listens already */
+    const char *name;
+};
+
 struct server_options {
     const char *listen;      /* "127.0.0.1:7733"; port 0 takes a free one */
     const char *socket_path; /* NULL: no Unix socket */
+    const struct server_socket
+        *sockets;        /* in place of both, if there are any; the server's to close */
+    size_t socket_count; /* SERVER_SOCKETS_MAX at most */
     const char *state_folder;
     const char *database_path;
     const char *public_url; /* NULL: links from the checked Host */
@@ -34,13 +43,22 @@ struct server_options {
     struct events_feed *feed;
 };
 
+#define SERVER_SOCKETS_MAX 8
+
 struct server;
 
 /* What server_start would refuse of the address and key, without opening anything. */
 MUST_CHECK bool server_check(const struct server_options *options, struct error *err);
 MUST_CHECK bool server_start(const struct server_options *options, struct server **ret_server,
                              struct error *err);
-int server_port(const struct server *server); /* the one in force */
+int server_port(const struct server *server); /* the one in force; 0: no TCP */
+/* Takes over what may change while it runs: api_key, allowed_hosts, webhook_hosts,
+ * upload_limit_bytes. The rest of the options is not looked at. Not from two threads at once. */
+MUST_CHECK bool server_reload(struct server *server, const struct server_options *options,
+                              struct error *err);
+/* Does every thread of the library take a connection, and does /healthz answer through pool, scheduler
+ * and database, by then? A server that is full counts as alive. */
+MUST_CHECK bool server_is_alive(struct server *server, int64_t deadline_ns, struct error *err);
 /* Ends event streams, finishes running answers, closes the sockets. NULL is fine. */
 void server_stop(struct server *server);
 

@@ -167,24 +167,13 @@ static bool read_limits(struct config *config, const struct json *json, struct e
 
 static bool read_settings(struct config *config, const struct json *json, struct error *err)
 {
-    static const char *const known[] = {"state_dir",
-                                        "models_dir",
-                                        "socket_path",
-                                        "listen",
-                                        "platforms",
-                                        "public_url",
-                                        "allowed_hosts",
-                                        "api_key_file",
-                                        "log_level",
-                                        "memory_limit_mb",
-                                        "upload_limit_mb",
-                                        "simd",
-                                        "jobs_per_device",
-                                        "webhook_hosts",
-                                        "checkpoint_interval_s",
-                                        "checkpoint_steps",
-                                        "disk_reserve_mb",
-                                        NULL};
+    static const char *const known[] = {
+        "state_dir",        "models_dir",      "socket_path",
+        "listen",           "platforms",       "public_url",
+        "allowed_hosts",    "api_key_file",    "log_level",
+        "memory_limit_mb",  "upload_limit_mb", "simd",
+        "jobs_per_device",  "webhook_hosts",   "checkpoint_interval_s",
+        "checkpoint_steps", "disk_reserve_mb", NULL};
     const struct {
         const char *key;
         char *target;
@@ -334,7 +323,7 @@ static bool derive(struct config *config, struct error *err)
     if (credentials != NULL && config->api_key[0] == '\0') {
         struct mapping map = MAPPING_NONE;
 
-        if (!file_join(path, sizeof(path), credentials, "api-key", err))
+        if (!file_join(path, sizeof(path), credentials, "api_key", err))
             return false;
         if (mapping_open(&map, path, NULL)) { /* a credential is optional */
             mapping_close(&map);
@@ -371,4 +360,40 @@ bool config_read(int argument_count, char **arguments, struct config *ret_config
         return false;
     *ret_config = config;
     return true;
+}
+
+void config_take_changes(struct config *config, const struct config *wanted, char *ret_waiting,
+                         size_t size)
+{
+    const struct {
+        const char *name;
+        bool differs;
+    } fixed[] = {
+        {"state_dir", strcmp(config->state_dir, wanted->state_dir) != 0},
+        {"models_dir", strcmp(config->models_dir, wanted->models_dir) != 0},
+        {"socket_path", strcmp(config->socket_path, wanted->socket_path) != 0},
+        {"listen", strcmp(config->listen, wanted->listen) != 0},
+        {"platforms", strcmp(config->platforms, wanted->platforms) != 0},
+        {"simd", strcmp(config->simd, wanted->simd) != 0},
+        {"public_url", strcmp(config->public_url, wanted->public_url) != 0},
+        {"jobs_per_device", config->jobs_per_device != wanted->jobs_per_device},
+        {"checkpoint_interval_s", config->checkpoint_interval_s != wanted->checkpoint_interval_s},
+        {"checkpoint_steps", config->checkpoint_steps != wanted->checkpoint_steps},
+        {"disk_reserve_mb", config->disk_reserve_bytes != wanted->disk_reserve_bytes},
+    };
+    size_t length = 0;
+
+    ret_waiting[0] = '\0';
+    for (size_t i = 0; i < COUNT_OF(fixed); i++) {
+        if (fixed[i].differs && length < size)
+            length += (size_t)snprintf(ret_waiting + length, size - length, "%s%s",
+                                       length > 0 ? ", " : "", fixed[i].name);
+    }
+    memcpy(config->api_key, wanted->api_key, sizeof(config->api_key));
+    memcpy(config->allowed_hosts, wanted->allowed_hosts, sizeof(config->allowed_hosts));
+    memcpy(config->webhook_hosts, wanted->webhook_hosts, sizeof(config->webhook_hosts));
+    config->key_file_is_open = wanted->key_file_is_open;
+    config->log_level = wanted->log_level;
+    config->memory_limit_bytes = wanted->memory_limit_bytes;
+    config->upload_limit_bytes = wanted->upload_limit_bytes;
 }

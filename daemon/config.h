@@ -53,6 +53,11 @@ struct config {
 
 MUST_CHECK bool config_read(int argument_count, char **arguments, struct config *ret_config,
                             struct error *err);
+/* Takes into *config what of *wanted may change while the daemon runs: the API key, log_level,
+ * allowed_hosts, webhook_hosts, memory_limit_mb, upload_limit_mb. The names of others that differ, with
+ * ", " between them, go to ret_waiting (cut). */
+void config_take_changes(struct config *config, const struct config *wanted, char *ret_waiting,
+                         size_t size);
 extern const char config_usage[];
 
 #endif

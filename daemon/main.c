@@ -1,5 +1,5 @@
 /*
- * main: wiring. Opens each part, starts it, waits for a signal, stops in reverse.
+ * main: wiring. Opens each part, starts it, waits until it is to end, stops in reverse.
  */
 #include "api/server.h"
 #include "daemon/base/buf.h"
@@ -15,21 +15,30 @@
 #include "daemon/sched/events.h"
 #include "daemon/sched/restore.h"
 #include "daemon/sched/scheduler.h"
+#include "daemon/service.h"
 #include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
-#define EXIT_USAGE 2 /* a bad setting: restarting does not help */
+#define EXIT_USAGE 2  /* a bad setting: restarting does not help */
+#define EXIT_ABSENT 3 /* a device that the settings demand is not there: it may come */
+#define EXIT_STATE 4  /* a damaged or foreign database: nothing but a person helps */
+#define STOP_WAIT_NS (20 * INT64_C(1000000000)) /* for workers, when a manager grants the time */
 
 struct daemon_parts {
+    int argument_count;
+    char **arguments;
     struct config config;
+    struct notify_socket passed[NOTIFY_SOCKETS_MAX];
+    struct server_socket sockets[NOTIFY_SOCKETS_MAX]; /* the same, for the server */
+    size_t socket_count;
+    atomic_bool hurry; /* a stop is to be quick */
     struct devices devices;
     char database_path[LIMIT_PATH_BYTES];
     int lock; /* held while we own the state folder; -1: not ours */
@@ -70,11 +79,12 @@ static bool take_lock(struct daemon_parts *parts, struct error *err)
     return true;
 }
 
-static struct server_options server_options(const struct daemon_parts *parts)
+static struct server_options server_options(const struct daemon_parts *parts,
+                                            const struct config *config)
 {
-    const struct config *config = &parts->config;
-
     return (struct server_options){
+        .sockets = parts->sockets,
+        .socket_count = parts->socket_count,
         .listen = config->listen,
         .socket_path = config->socket_path,
         .state_folder = config->state_dir,
@@ -103,8 +113,7 @@ static bool start(struct daemon_parts *parts, struct error *err)
 
     if (!json_self_test(err) || !make_folders(config, err) || !take_lock(parts, err) ||
         !disk_open(config->state_dir, config->disk_reserve_bytes, &parts->disk, err) ||
-        !open_store(parts, err) ||
-        !datasets_recover(config->state_dir, parts->store, err))
+        !open_store(parts, err) || !datasets_recover(config->state_dir, parts->store, err))
         return false;
     parts->feed = events_feed_new();
     if (parts->feed == NULL)
@@ -121,11 +130,13 @@ static bool start(struct daemon_parts *parts, struct error *err)
         .jobs_per_device = config->jobs_per_device,
         .checkpoint_interval_ns = (int64_t)config->checkpoint_interval_s * 1000000000,
         .checkpoint_steps = config->checkpoint_steps,
+        .stop_wait_ns = notify_is_heard() ? STOP_WAIT_NS : 0,
+        .hurry = &parts->hurry,
     };
     if (!scheduler_start(&scheduler, &parts->scheduler, err))
         return false;
 
-    struct server_options server = server_options(parts);
+    struct server_options server = server_options(parts, config);
     return server_start(&server, &parts->server, err);
 }
 
@@ -139,18 +150,63 @@ static void stop(struct daemon_parts *parts)
         (void)close(parts->lock); /* nothing was written to it */
 }
 
-static int run(struct daemon_parts *parts, const sigset_t *signals)
+static int exit_status_of(const struct error *err)
 {
-    struct error err = {0};
-    int status = 1;
-    int signal_number = 0;
-
-    if (!start(parts, &err)) {
-        log_write(LOG_LEVEL_ERROR, "cannot start: %s", err.message);
-        if (err.code == ERR_INVALID)
-            status = EXIT_USAGE;
-        goto out;
+    switch (err->code) {
+    case ERR_INVALID:
+        return EXIT_USAGE;
+    case ERR_CORRUPT:
+        return EXIT_STATE;
+    case ERR_UNAVAILABLE:
+        return EXIT_ABSENT;
+    case ERR_NONE:
+    case ERR_NOT_FOUND:
+    case ERR_CONFLICT:
+    case ERR_LIMIT:
+    case ERR_NO_MEMORY:
+    case ERR_IO:
+    case ERR_DEVICE:
+    case ERR_CANCELLED:
+    case ERR_INTERNAL:
+        break;
     }
+    return 1;
+}
+
+/* For SIGHUP: takes over what may change while the daemon runs, and names what has to wait. */
+static bool reload(void *context, struct error *err)
+{
+    static struct config wanted; /* too large for a careful stack; main's thread alone is here */
+    struct daemon_parts *parts = context;
+    char waiting[256];
+
+    if (!config_read(parts->argument_count, parts->arguments, &wanted, err))
+        return false;
+    const struct server_options server = server_options(parts, &wanted);
+
+    if (!server_reload(parts->server, &server, err))
+        return false;
+    scheduler_set_memory_limit(parts->scheduler, wanted.memory_limit_bytes);
+    log_set_level(wanted.log_level);
+    config_take_changes(&parts->config, &wanted, waiting, sizeof(waiting));
+    if (waiting[0])
+        log_write(LOG_LEVEL_WARN, "these settings come into force at the next start: %s", waiting);
+    log_write(LOG_LEVEL_INFO, "the settings were read again");
+    return true;
+}
+
+static bool take_sockets(struct daemon_parts *parts, struct error *err)
+{
+    if (!notify_take_sockets(parts->passed, &parts->socket_count, err))
+        return false;
+    for (size_t i = 0; i < parts->socket_count; i++)
+        parts->sockets[i] =
+            (struct server_socket){parts->passed[i].descriptor, parts->passed[i].name};
+    return true;
+}
+
+static void log_start(const struct daemon_parts *parts)
+{
     log_write(LOG_LEVEL_INFO, "needled %s, cJSON %s, SQLite %s", NEEDLED_VERSION,
               json_library_version(), store_library_version());
     if (store_opening_note(parts->store)[0] != '\0')
@@ -162,15 +218,36 @@ static int run(struct daemon_parts *parts, const sigset_t *signals)
     for (size_t i = 0; i < parts->devices.missing_count; i++)
         log_write(LOG_LEVEL_INFO, "%s is not available: %s", parts->devices.missing[i].name,
                   parts->devices.missing[i].reason);
+    if (parts->socket_count > 0)
+        log_write(LOG_LEVEL_INFO, "serving %zu sockets passed to us and no other",
+                  parts->socket_count);
     log_write(LOG_LEVEL_INFO, "state in '%s', port %d", parts->config.state_dir,
               server_port(parts->server));
-    notify_send("READY=1\nSTATUS=serving");
-    (void)sigwait(signals, &signal_number); /* fails for a bad set only, and ours is fixed */
-    log_write(LOG_LEVEL_INFO, "stopping: %s", strsignal(signal_number));
-    notify_send("STOPPING=1");
-    status = 0;
-out:
+}
+
+static int run(struct daemon_parts *parts)
+{
+    struct error err = {0};
+    bool started;
+    int status = 0;
+
+    service_begin_start();
+    started = start(parts, &err);
+    service_end_start();
+    if (started) {
+        const struct service_parts service = {.server = parts->server,
+                                              .scheduler = parts->scheduler,
+                                              .reload = reload,
+                                              .context = parts};
+        log_start(parts);
+        log_write(LOG_LEVEL_INFO, "stopping: %s", strsignal(service_wait(&service)));
+    } else {
+        log_write(LOG_LEVEL_ERROR, "cannot start: %s", err.message);
+        status = exit_status_of(&err);
+    }
+    service_begin_stop(&parts->hurry);
     stop(parts);
+    service_end_stop();
     return status;
 }
 
@@ -256,14 +333,10 @@ static int print_config(const struct config *config)
     return 0;
 }
 
-/* Signals are taken by sigwait on this thread; every later thread inherits the mask. */
-static void block_signals(sigset_t *ret_signals)
+static int complain(const struct error *err)
 {
-    (void)sigemptyset(ret_signals); /* cannot fail for valid numbers */
-    (void)sigaddset(ret_signals, SIGTERM);
-    (void)sigaddset(ret_signals, SIGINT);
-    (void)pthread_sigmask(SIG_BLOCK, ret_signals, NULL);
-    (void)signal(SIGPIPE, SIG_IGN);
+    (void)fprintf(stderr, "needled: %s\n", err->message);
+    return exit_status_of(err);
 }
 
 int main(int argument_count, char **arguments)
@@ -271,8 +344,9 @@ int main(int argument_count, char **arguments)
     static struct daemon_parts parts = {.lock = -1};
     struct server_options options;
     struct error err = {0};
-    sigset_t signals;
 
+    parts.argument_count = argument_count;
+    parts.arguments = arguments;
     if (!config_read(argument_count, arguments, &parts.config, &err)) {
         (void)fprintf(stderr, "needled: %s\n", err.message);
         return EXIT_USAGE;
@@ -294,22 +368,19 @@ int main(int argument_count, char **arguments)
     log_set_level(parts.config.log_level);
     if (!devices_detect(parts.config.platforms[0] != '\0' ? parts.config.platforms : NULL,
                         &parts.devices, &err) ||
-        !devices_choose_simd(&parts.devices, parts.config.simd, &err)) {
-        (void)fprintf(stderr, "needled: %s\n", err.message);
-        return EXIT_USAGE;
-    }
+        !devices_choose_simd(&parts.devices, parts.config.simd, &err))
+        return complain(&err);
     if (parts.config.action == CONFIG_DEVICES)
         return parts.config.check_devices ? check_devices(&parts.devices, parts.config.state_dir)
                                           : print_devices(&parts.devices, parts.config.state_dir);
-    options = server_options(&parts);
+    if (parts.config.action == CONFIG_RUN && !take_sockets(&parts, &err))
+        return complain(&err);
+    options = server_options(&parts, &parts.config);
     if (!file_join(parts.database_path, sizeof(parts.database_path), parts.config.state_dir,
                    "needled.db", &err) ||
-        !server_check(&options, &err)) {
-        (void)fprintf(stderr, "needled: %s\n", err.message);
-        return EXIT_USAGE;
-    }
+        !server_check(&options, &err))
+        return complain(&err);
     if (parts.config.action == CONFIG_CHECK)
         return print_config(&parts.config);
-    block_signals(&signals);
-    return run(&parts, &signals);
+    return service_take_signals(&err) ? run(&parts) : complain(&err);
 }

@@ -1,6 +1,7 @@
 #include "daemon/base/file.h"
 
 #include "daemon/base/limits.h"
+#include "daemon/base/pulse.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -123,6 +124,7 @@ bool file_sha256(const char *path, char ret_sha256[SHA256_HEX_SIZE], struct erro
             return false;
         }
         sha256_update(&hash, (size_t)count, chunk);
+        pulse_beat();
     }
     (void)close(descriptor); /* only read from */
     hex_of(&hash, ret_sha256);

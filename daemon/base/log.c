@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #define MESSAGE_BYTES 1024
 #define LINE_BYTES 8192 /* every byte of key, value and message escaped fits */
 
-static enum log_level level_min = LOG_LEVEL_INFO;
+static _Atomic enum log_level level_min = LOG_LEVEL_INFO; /* relaxed: it guards nothing */
 static bool under_journal;
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
@@ -18,7 +19,7 @@ static const char *const level_priorities[] = {"<7>", "<6>", "<4>", "<3>"};
 
 void log_set_level(enum log_level level)
 {
-    level_min = level;
+    atomic_store_explicit(&level_min, level, memory_order_relaxed);
     under_journal = getenv("JOURNAL_STREAM") != NULL;
 }
 
@@ -78,7 +79,7 @@ static void write_line(enum log_level level, const char *key, const char *value,
     char message[MESSAGE_BYTES];
     char short_value[256];
 
-    if (level < level_min)
+    if (level < atomic_load_explicit(&level_min, memory_order_relaxed))
         return;
     (void)vsnprintf(message, sizeof(message), format, args);
     if (under_journal)

@@ -14,7 +14,7 @@
 
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERROR };
 
-/* Set before the first thread starts. */
+/* First before the first thread starts; the level may change later. */
 void log_set_level(enum log_level level);
 
 /* format gives the message; it is quoted, control bytes are escaped, and it is cut at 1 KiB. */

@@ -1,5 +1,6 @@
 #include "daemon/model/network.h"
 
+#include "daemon/base/pulse.h"
 #include "daemon/model/activations.h"
 #include "daemon/model/engram.h"
 #include "daemon/model/gradients.h"
@@ -115,6 +116,7 @@ static void show(const struct run *run, const char *name, const float *values, s
 
 static bool stopped(const struct run *run)
 {
+    pulse_beat();
     return run->stop && atomic_load_explicit(run->stop, memory_order_relaxed);
 }
 

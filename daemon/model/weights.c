@@ -1,5 +1,6 @@
 #include "daemon/model/weights.h"
 
+#include "daemon/base/pulse.h"
 #include "daemon/model/codebook.h"
 #include "daemon/model/random.h"
 #include "daemon/model/safetensors.h"
@@ -286,6 +287,7 @@ static bool load_leaves(struct weights *weights, const atomic_bool *stop, struct
         if (leaf->place == PLACE_PACKED || !weights_leaf_wanted(leaf, &weights->geometry))
             continue;
         for (size_t site = 0; site < weights_leaf_copies(leaf, &weights->geometry); site++) {
+            pulse_beat();
             if (stop && atomic_load_explicit(stop, memory_order_relaxed)) /* it guards no data */
                 return error_set(err, ERR_CANCELLED, "stopped while the weights were loaded");
             if (!load_leaf(weights, leaf, site, err))

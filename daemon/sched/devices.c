@@ -153,13 +153,14 @@ static void describe_all(char *ret_text, size_t capacity)
     buf_release(&absent);
 }
 
+/* code: ERR_UNAVAILABLE for what may be there at another time. */
 static bool refuse_name(const struct list *list, const char *name, const char *what,
-                        struct error *err)
+                        enum error_code code, struct error *err)
 {
     char all[sizeof(err->message)];
 
     describe_all(all, sizeof(all));
-    return error_set_param(err, ERR_INVALID, "platforms", "platform '%.32s' in %s %s; %s", name,
+    return error_set_param(err, code, "platforms", "platform '%.32s' in %s %s; %s", name,
                            list->source, what, all);
 }
 
@@ -173,7 +174,7 @@ static bool add_any_gpu(const struct list *list, struct devices *devices, struct
         add_kind(devices, (enum backend_kind)kind);
         found = found || has_usable(devices, (enum backend_kind)kind);
     }
-    return found || refuse_name(list, "gpu", "is not available", err);
+    return found || refuse_name(list, "gpu", "is not available", ERR_UNAVAILABLE, err);
 }
 
 static bool add_name(const struct list *list, const char *name, struct devices *devices,
@@ -188,10 +189,10 @@ static bool add_name(const struct list *list, const char *name, struct devices *
             continue;
         add_kind(devices, kind);
         if (list->required && !has_usable(devices, kind))
-            return refuse_name(list, name, "is not available", err);
+            return refuse_name(list, name, "is not available", ERR_UNAVAILABLE, err);
         return true;
     }
-    return refuse_name(list, name, "is not known", err);
+    return refuse_name(list, name, "is not known", ERR_INVALID, err);
 }
 
 bool devices_detect(const char *list, struct devices *ret_devices, struct error *err)
@@ -212,7 +213,9 @@ bool devices_detect(const char *list, struct devices *ret_devices, struct error 
             return false;
     }
     if (devices.count == 0)
-        return refuse_name(&chosen, chosen.text, "gives no device", err);
+        return refuse_name(&chosen, chosen.text, "gives no device",
+                           chosen.text[strspn(chosen.text, ", \t")] ? ERR_UNAVAILABLE : ERR_INVALID,
+                           err);
     *ret_devices = devices;
     return true;
 }

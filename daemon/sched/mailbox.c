@@ -1,6 +1,7 @@
 #include "daemon/sched/mailbox.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/base/pulse.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -59,6 +60,7 @@ bool mailbox_call(struct mailbox *mailbox, mailbox_function *function, void *arg
 {
     struct call call = {.function = function, .arguments = arguments, .err = err};
 
+    pulse_beat();
     (void)pthread_mutex_lock(&mailbox->lock);
     if (mailbox->closed) {
         (void)pthread_mutex_unlock(&mailbox->lock);
@@ -120,6 +122,7 @@ bool mailbox_wait_news(struct mailbox *mailbox, uint64_t *seen, int64_t timeout_
     struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
     bool go_on;
 
+    pulse_beat();
     (void)pthread_mutex_lock(&mailbox->lock);
     while (mailbox->news == *seen && !mailbox->stopping) {
         if (pthread_cond_timedwait(&mailbox->told, &mailbox->lock, &until) != 0)

@@ -1,5 +1,6 @@
 #include "daemon/sched/scheduler.h"
 
+#include "daemon/base/buf.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
@@ -22,7 +23,8 @@
 #include <string.h>
 #include <time.h>
 
-#define STOP_NS 1200000000   /* unless set: the process has two seconds in all */
+#define STOP_NS 1200000000 /* unless set: the process has two seconds in all */
+#define STATUS_MAX ((size_t)16 << 10)
 #define STOP_LOOK_NS 2000000 /* between looks */
 
 struct scheduler {
@@ -42,6 +44,7 @@ static void *serve(void *context)
 {
     struct scheduler *scheduler = context;
 
+    (void)pthread_setname_np(pthread_self(), "scheduler"); /* for people alone */
     mailbox_serve(scheduler->mailbox, scheduler->queue);
     return NULL;
 }
@@ -87,12 +90,13 @@ fail:
     return false; /* NOLINT(clang-analyzer-unix.Malloc): kept where a thread could not be joined */
 }
 
-static bool join_before(pthread_t thread, int64_t deadline_ns)
+static bool join_before(const struct scheduler *scheduler, pthread_t thread, int64_t deadline_ns)
 {
+    const atomic_bool *hurry = scheduler->options.hurry;
     const struct timespec pause = {.tv_nsec = STOP_LOOK_NS};
 
     while (pthread_tryjoin_np(thread, NULL) != 0) {
-        if (clock_monotonic_ns() >= deadline_ns)
+        if (clock_monotonic_ns() >= deadline_ns || (hurry && atomic_load(hurry)))
             return false;
         (void)nanosleep(&pause, NULL); /* cut short is fine */
     }
@@ -113,9 +117,11 @@ void scheduler_stop(struct scheduler *scheduler)
     if (scheduler->mailbox)
         mailbox_stop_news(scheduler->mailbox);
     for (size_t i = 0; i < scheduler->worker_count; i++)
-        joined = join_before(worker_thread(scheduler->workers[i]), deadline_ns) && joined;
+        joined =
+            join_before(scheduler, worker_thread(scheduler->workers[i]), deadline_ns) && joined;
     if (scheduler->validator)
-        joined = join_before(validator_thread(scheduler->validator), deadline_ns) && joined;
+        joined =
+            join_before(scheduler, validator_thread(scheduler->validator), deadline_ns) && joined;
     if (!joined && !mailbox_call(scheduler->mailbox, queue_abandon, NULL, &err))
         log_write(LOG_LEVEL_ERROR, "stop: %s", err.message);
     if (scheduler->has_thread) {
@@ -310,6 +316,35 @@ bool scheduler_estimate(struct scheduler *scheduler, const struct json *request,
     store_close(store);
     estimate_release(&estimate);
     return ok;
+}
+
+/* ---- watched over --------------------------------------------------------------------------------------- */
+
+void scheduler_set_memory_limit(struct scheduler *scheduler, size_t limit_bytes)
+{
+    atomic_store(&scheduler->options.memory_limit_bytes, limit_bytes);
+    mailbox_tell_news(scheduler->mailbox); /* a job that waits may fit now */
+}
+
+void scheduler_write_status(struct scheduler *scheduler, char *ret_text, size_t size)
+{
+    struct buf text;
+
+    buf_init(&text, STATUS_MAX);
+    slots_print_status(&scheduler->queue->slots, &text);
+    (void)snprintf(ret_text, size, "%.*s", (int)text.size, text.size > 0 ? text.data : "");
+    buf_release(&text);
+}
+
+bool scheduler_is_stuck(const struct scheduler *scheduler, int64_t limit_ns,
+                        const char **ret_device)
+{
+    size_t slot = 0;
+
+    if (!slots_find_stuck(&scheduler->queue->slots, limit_ns, &slot))
+        return false;
+    *ret_device = slots_device(&scheduler->queue->slots, slot)->id;
+    return true;
 }
 
 /* ---- shown -------------------------------------------------------------------------------------------- */

@@ -32,13 +32,14 @@ struct scheduler_options {
     struct disk *disk; /* of the state folder; NULL: always good (tests) */
     struct events_feed *feed;
     _Atomic size_t memory_limit_bytes; /* per job; 0: what the device has; may change */
-    size_t jobs_per_device;    /* at once; 0: one */
+    size_t jobs_per_device;            /* at once; 0: one */
     /* Between a job's resume checkpoints: time (0: 30 s), steps (0: by time alone). */
     int64_t checkpoint_interval_ns;
     size_t checkpoint_steps;
     /* A device as it is now, for tests with devices that are not there; NULL: backend_describe. */
     void (*describe)(const struct device *device, struct backend_device *ret_now);
-    int64_t stop_wait_ns; /* for threads to end at a stop; 0: 1.2 s */
+    int64_t stop_wait_ns;     /* for threads to end at a stop; 0: 1.2 s */
+    const atomic_bool *hurry; /* set: a stop waits for them no longer; or NULL */
 };
 
 struct scheduler;
@@ -49,6 +50,15 @@ MUST_CHECK bool scheduler_start(const struct scheduler_options *options,
 /* Running jobs drop the unfinished step, checkpoint the last whole one and go back to queued; all
  * threads end. Within two seconds. NULL is fine. */
 void scheduler_stop(struct scheduler *scheduler);
+
+/* From now on; jobs that run keep to what they began with. */
+void scheduler_set_memory_limit(struct scheduler *scheduler, size_t limit_bytes);
+
+/* For whoever watches over the daemon: what runs now, in one line for people (cut), and whether a worker
+ * has shown nothing of its job for so long; its device then. */
+void scheduler_write_status(struct scheduler *scheduler, char *ret_text, size_t size);
+bool scheduler_is_stuck(const struct scheduler *scheduler, int64_t limit_ns,
+                        const char **ret_device);
 
 /* Who creates a job, and whether they may have done so already. */
 struct job_terms {

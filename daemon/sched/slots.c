@@ -1,9 +1,11 @@
 #include "daemon/sched/slots.h"
 
+#include "daemon/base/clock.h"
 #include "daemon/base/json.h"
 #include "daemon/sched/inventory.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -119,6 +121,45 @@ double slots_remaining_s(struct slots *slots, size_t slot, int64_t now_ns)
         pace = last.seconds > 0 ? last.seconds : (double)NAN; /* also where none was made */
     left = pace * (double)(last.total - last.number) - (double)(now_ns - last.at_ns) / 1e9;
     return left < 0 ? 0 : left;
+}
+
+void slots_print_status(struct slots *slots, struct buf *out)
+{
+    bool idle = true;
+
+    (void)pthread_mutex_lock(&slots->lock);
+    for (size_t i = 0; i < slots->count; i++) {
+        const struct slot *slot = &slots->items[i];
+
+        if (slot->job_id[0] == '\0')
+            continue;
+        buf_format(out, "%straining %s on %s", idle ? "" : "; ", slot->job_id,
+                   slots->devices[slot->device].device->id);
+        if (slot->last.number > 0)
+            buf_format(out, ", step %" PRId64 " of %" PRId64, slot->last.number, slot->last.total);
+        idle = false;
+    }
+    if (idle)
+        buf_format(out, "idle");
+    for (size_t i = 0; i < slots->device_count; i++) {
+        if (!slots->devices[i].in_service)
+            buf_format(out, "; %s is out of service: %s", slots->devices[i].device->id,
+                       slots->devices[i].reason);
+    }
+    (void)pthread_mutex_unlock(&slots->lock);
+}
+
+bool slots_find_stuck(const struct slots *slots, int64_t limit_ns, size_t *ret_slot)
+{
+    const int64_t now_ns = clock_monotonic_ns();
+
+    for (size_t i = 0; i < slots->count; i++) {
+        if (pulse_rest_ns(&slots->items[i].pulse, now_ns) <= limit_ns)
+            continue;
+        *ret_slot = i;
+        return true;
+    }
+    return false;
 }
 
 bool slots_find(struct slots *slots, const char *job_id, size_t *ret_slot)

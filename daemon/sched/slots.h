@@ -10,7 +10,9 @@
 #ifndef NEEDLED_SLOTS_H
 #define NEEDLED_SLOTS_H
 
+#include "daemon/base/buf.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/pulse.h"
 #include "daemon/sched/devices.h"
 #include "store/store.h"
 
@@ -33,6 +35,7 @@ struct slot {
     size_t device;    /* in slots.devices */
     int thread_count; /* compute threads of its worker */
     atomic_bool stop, cancelled;
+    struct pulse pulse;           /* of its worker, while it runs a job */
     char job_id[STORE_ID_SIZE];   /* guarded by lock; "" idle */
     uint64_t reserved_bytes;      /* guarded by lock: what its job has still to take */
     struct slot_step first, last; /* guarded by lock: of this run; number 0: none yet */
@@ -72,6 +75,10 @@ void slots_note_step(struct slots *slots, size_t slot, const struct slot_step *s
 /* What the slot's job has still to do at now_ns, in seconds: the steps left, at the mean pace of those of
  * this run (with what lies between them), or of the first one. NAN: no step was made; 0: idle. */
 double slots_remaining_s(struct slots *slots, size_t slot, int64_t now_ns);
+/* What runs now, in one line for people, as "training ftjob-12 on cpu:0, step 3 of 108"; "idle". */
+void slots_print_status(struct slots *slots, struct buf *out);
+/* A slot whose job has shown nothing for so long; false: none. */
+bool slots_find_stuck(const struct slots *slots, int64_t limit_ns, size_t *ret_slot);
 /* The slot that runs the job; false: none. */
 bool slots_find(struct slots *slots, const char *job_id, size_t *ret_slot);
 void slots_cancel(struct slots *slots, const char *job_id); /* tells its worker, if it has one */

@@ -135,14 +135,21 @@ static void *serve(void *context)
     struct mailbox *mailbox = worker->parts.queue->mailbox;
     struct queue_claim taken;
     uint64_t seen = 0;
-    bool usable = open_device(worker);
+    char name[16]; /* as long as the system takes */
+    bool usable;
+
+    (void)snprintf(name, sizeof(name), "job %.11s", device_of(worker)->id);
+    (void)pthread_setname_np(pthread_self(), name); /* for people alone */
+    usable = open_device(worker);
 
     while (usable && mailbox_wait_news(mailbox, &seen, LOOK_AGAIN_MS)) {
         while (usable && claim(worker, &taken)) {
             bool kept;
 
             worker->parts.memory_limit_bytes = taken.memory_limit_bytes;
+            pulse_begin(&worker->parts.queue->slots.items[worker->parts.slot].pulse);
             kept = run_job(&worker->parts, &taken.job);
+            pulse_end();
             job_record_release(&taken.job);
             usable = kept && mend_device(worker);
         }

@@ -1,6 +1,7 @@
 #include "daemon/train/dataset.h"
 
 #include "daemon/base/file.h"
+#include "daemon/base/pulse.h"
 #include "daemon/model/tokenizer.h"
 #include "daemon/train/line.h"
 #include "daemon/train/lines.h"
@@ -225,6 +226,7 @@ static bool take_line(void *context, const char *text, size_t size, size_t numbe
     struct reading *reading = context;
     struct dataset_report *report = reading->report;
 
+    pulse_beat();
     if (reading->options->only_line && number != reading->options->only_line)
         return true;
     /* A flag to end earlier; nothing else is read on its account. */

@@ -24,7 +24,7 @@ start_fails() {
     status=$?
 }
 start_fails $(<$inputs/platform-missing.env)
-expect "platform-missing.env: does not start, says why and what there is" has '^2 .*cuda.*not (installed|available|found).*\bcpu\b' \
+expect "platform-missing.env: does not start, says why and what there is" has '^3 .*cuda.*not (installed|available|found).*\bcpu\b' \
     "$status ${answer//$'\n'/ }"
 expect "platform-missing.env: makes nothing" [ ! -e "$work/none" ]
 start_fails NEEDLED_PLATFORMS=tpu

@@ -1,0 +1,147 @@
+/*
+ * notify and pulse: what a service manager's variables make of us, and when a thread counts as moving.
+ * The messages themselves are heard in tests/ops/service.sh.
+ */
+#include "daemon/base/clock.h"
+#include "daemon/base/notify.h"
+#include "daemon/base/pulse.h"
+#include "tests/support/test.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static void set_pid(const char *name, int pid)
+{
+    char text[16];
+
+    (void)snprintf(text, sizeof(text), "%d", pid);
+    assert_int_equal(setenv(name, text, 1), 0);
+}
+
+static void the_watchdog_is_that_of_this_process_alone(void **state)
+{
+    static const struct {
+        const char *limit_us;
+        int64_t expected_ns;
+    } cases[] = {{"2000000", 2000000000},     {"0", 0},   {"-1", 0}, {"2s", 0}, {"", 0},
+                 {"99999999999999999999", 0}, {"1", 1000}};
+
+    (void)state;
+    unsetenv("WATCHDOG_USEC");
+    unsetenv("WATCHDOG_PID");
+    assert_int_equal(notify_watchdog_ns(), 0);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        setenv("WATCHDOG_USEC", cases[i].limit_us, 1);
+        if (notify_watchdog_ns() != cases[i].expected_ns)
+            fail_msg("'%s': %lld", cases[i].limit_us, (long long)notify_watchdog_ns());
+    }
+    set_pid("WATCHDOG_PID", getpid());
+    assert_int_equal(notify_watchdog_ns(), 1000);
+    set_pid("WATCHDOG_PID", getpid() + 1);
+    assert_int_equal(notify_watchdog_ns(), 0);
+    unsetenv("WATCHDOG_USEC");
+    unsetenv("WATCHDOG_PID");
+}
+
+/* What is open from 3 on belongs to the test's own runner, so only refusals are tried there. */
+static void sockets_of_another_process_are_left_alone(void **state)
+{
+    struct notify_socket sockets[NOTIFY_SOCKETS_MAX];
+    struct error err = {0};
+    size_t count = 77;
+
+    (void)state;
+    setenv("LISTEN_FDS", "1", 1);
+    set_pid("LISTEN_PID", getpid() + 1);
+    assert_true(notify_take_sockets(sockets, &count, &err));
+    assert_int_equal(count, 0);
+    assert_null(getenv("LISTEN_FDS")); /* nor do they confuse a child */
+    assert_null(getenv("LISTEN_PID"));
+    assert_true(notify_take_sockets(sockets, &count, &err));
+    assert_int_equal(count, 0);
+}
+
+static void a_count_of_sockets_that_cannot_be_is_refused(void **state)
+{
+    static const struct {
+        const char *count;
+        enum error_code expected;
+    } cases[] = {{"x", ERR_INVALID}, {"-1", ERR_INVALID}, {"", ERR_INVALID}, {"9", ERR_LIMIT}};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct notify_socket sockets[NOTIFY_SOCKETS_MAX];
+        struct error err = {0};
+        size_t count = 0;
+
+        set_pid("LISTEN_PID", getpid());
+        setenv("LISTEN_FDS", cases[i].count, 1);
+        if (notify_take_sockets(sockets, &count, &err) || err.code != cases[i].expected)
+            fail_msg("'%s': %s", cases[i].count, err.message);
+    }
+    unsetenv("LISTEN_PID");
+    unsetenv("LISTEN_FDS");
+}
+
+static void a_status_is_one_line_and_has_an_end(void **state)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char heard[2 * NOTIFY_TEXT_BYTES] = "", text[3 * NOTIFY_TEXT_BYTES], name[64];
+    int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    (void)state;
+    (void)snprintf(name, sizeof(name), "@needled-test-%d", getpid());
+    memcpy(address.sun_path + 1, name + 1, strlen(name) - 1);
+    assert_int_equal(bind(descriptor, (struct sockaddr *)&address,
+                          (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name))),
+                     0);
+    setenv("NOTIFY_SOCKET", name, 1);
+    assert_true(notify_is_heard());
+    notify_status("step 1\nREADY=1\tx");
+    assert_int_equal(recv(descriptor, heard, sizeof(heard), 0), 23);
+    assert_string_equal(heard, "STATUS=step 1 READY=1 x");
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    notify_status(text);
+    assert_int_equal(recv(descriptor, heard, sizeof(heard), 0), NOTIFY_TEXT_BYTES - 1);
+    unsetenv("NOTIFY_SOCKET");
+    assert_false(notify_is_heard());
+    (void)close(descriptor);
+}
+
+static void only_a_thread_at_work_owes_a_beat(void **state)
+{
+    struct pulse pulse = {0};
+    int64_t now_ns = clock_monotonic_ns();
+
+    (void)state;
+    pulse_beat(); /* of nobody */
+    assert_int_equal(pulse_rest_ns(&pulse, now_ns), 0);
+    pulse_begin(&pulse);
+    assert_true(pulse_rest_ns(&pulse, clock_monotonic_ns() + 5000) >= 5000);
+    pulse_beat();
+    assert_int_equal(pulse_rest_ns(&pulse, now_ns), 0); /* a look that began before the beat */
+    pulse_end();
+    assert_int_equal(pulse_rest_ns(&pulse, clock_monotonic_ns() + 5000), 0);
+    pulse_beat();
+    assert_int_equal(pulse_rest_ns(&pulse, clock_monotonic_ns() + 5000), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_watchdog_is_that_of_this_process_alone),
+        cmocka_unit_test(sockets_of_another_process_are_left_alone),
+        cmocka_unit_test(a_count_of_sockets_that_cannot_be_is_refused),
+        cmocka_unit_test(a_status_is_one_line_and_has_an_end),
+        cmocka_unit_test(only_a_thread_at_work_owes_a_beat),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
