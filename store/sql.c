@@ -36,14 +36,17 @@ static enum error_code code_of(int sqlite_code)
 /* Whose fault a failed write is: a used-up quota, too, is an input/output error to SQLite. */
 static const char *disk_word(const struct store *store, int code)
 {
+    const char *word = error_disk_word(sqlite3_system_errno(store->db));
+
     if (code == SQLITE_IOERR_NOMEM)
         return "";
     switch (code & 0xff) {
     case SQLITE_FULL:
         return ERROR_DISK_FULL;
-    case SQLITE_IOERR:
     case SQLITE_CANTOPEN:
-        return error_disk_word(sqlite3_system_errno(store->db));
+        return word;
+    case SQLITE_IOERR: /* rolling back may have lost the system's reason */
+        return word[0] ? word : ERROR_DISK_FAULT;
     case SQLITE_READONLY:
         return ERROR_DISK_FAULT;
     }
