@@ -144,10 +144,16 @@ test-reference: all ## the reference implementation (PyPI) reads what we wrote, 
 test-http: all ## stock clients from PyPI against the daemon, in a virtual environment
 	@tests/http/run.sh $(OUT)
 
+test-browser: all ## the dashboard in Debian's Chromium: what people do with it, and pictures of every page
+	@tests/browser/run.sh $(OUT)
+
 crash: all ## kill -9 at random times under load: KILLS=200, SEED=n (2 minutes a hundred)
 	@python3 tests/ops/crash/crash.py $(OUT) --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
-.PHONY: crash tests-built soak test-reference test-http bench bench-http bench-reference bench-base bench-built
+faults: all $(SHIMS) ## each write, sync, rename, ... of a short story fails, one at a time (15 minutes; KIND=sync: one kind)
+	@python3 tests/ops/faults/faults.py $(OUT) $(if $(KIND),--kinds $(KIND)) --jobs 4
+
+.PHONY: crash faults tests-built soak test-reference test-http test-browser bench bench-http bench-reference bench-base bench-built
 tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines $(BENCHES) $(SHIMS)
 
 bench: all bench-built ## time steps, memory and start-up at the real geometry (QUICK=1: 2 minutes)
