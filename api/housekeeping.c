@@ -3,16 +3,36 @@
 #include "api/keyring.h"
 #include "api/request.h"
 #include "api/stores.h"
+#include "daemon/base/clock.h"
 #include "daemon/base/log.h"
 #include "daemon/sched/datasets.h"
 #include "daemon/sched/scheduler.h"
 
 #define BETWEEN_NS INT64_C(5000000000)
+#define GONE_KEPT_S 86400 /* where a deleted record stood in its list */
+#define WHOLE_KEPT_S 3600 /* every step of a job that ended */
 
 void housekeeping_init(struct housekeeping *housekeeping, struct pool *pool,
                        const struct services *services)
 {
     *housekeeping = (struct housekeeping){.pool = pool, .services = services};
+}
+
+/* A reader that was behind when its job ended has had the time to read it all. */
+static bool keep_small(struct housekeeping *housekeeping, struct store *store, struct error *err)
+{
+    const struct services *services = housekeeping->services;
+    const int64_t now_unix_s = clock_unix_s();
+    bool more = services->metrics_kept > 0;
+
+    if (!upkeep_forget(store, now_unix_s - GONE_KEPT_S, err))
+        return false;
+    while (more && !atomic_load_explicit(services->stopping, memory_order_relaxed)) { /* a hint */
+        if (!upkeep_thin(store, &housekeeping->upkeep, (int64_t)services->metrics_kept,
+                         now_unix_s - WHOLE_KEPT_S, &more, err))
+            return false;
+    }
+    return true;
 }
 
 static void work(struct pool_task *task)
@@ -27,6 +47,8 @@ static void work(struct pool_task *task)
         log_write(LOG_LEVEL_WARN, "put away what is over: %s", err.message);
     if (store && !keyring_save_uses(services->keyring, store, &err))
         log_write(LOG_LEVEL_WARN, "keep when keys were used: %s", err.message);
+    if (store && !keep_small(housekeeping, store, &err))
+        log_write(LOG_LEVEL_WARN, "thin what is kept of ended jobs: %s", err.message);
     (void)scheduler_report_disk(services->scheduler, &err); /* looked at again in a while */
     scheduler_look_at_disk(services->scheduler);
     stores_give(services->stores, store);

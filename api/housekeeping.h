@@ -2,6 +2,7 @@
  * housekeeping: what has to be put away now and then.
  *
  * Purpose    Every few seconds a thread of the pool removes files and reserved uploads that are over,
+ *            thins what the database keeps of jobs that ended,
  *            writes down when keys were used, and looks whether a full disk has room again.
  * Ownership  Embedded by the server; services and pool are borrowed.
  * Threads    housekeeping_tick from one thread; the work is the pool's.
@@ -11,6 +12,7 @@
 #define NEEDLED_API_HOUSEKEEPING_H
 
 #include "api/pool.h"
+#include "store/upkeep.h"
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -24,6 +26,7 @@ struct housekeeping {
     /* Set by tick, cleared (release) by the work as its last thing: the task is the pool's meanwhile. */
     _Atomic bool busy;
     int64_t next_ns;
+    struct upkeep upkeep; /* the work's */
 };
 
 void housekeeping_init(struct housekeeping *housekeeping, struct pool *pool,

@@ -55,8 +55,9 @@ struct services {
     const _Atomic size_t *open_count; /* requests begun and not over */
     const atomic_bool *stopping;      /* set: answers that take long end early */
     const char *state_folder;
-    atomic_int *upload_helpers; /* threads that parse large uploads */
+    atomic_int *upload_helpers;        /* threads that parse large uploads */
     _Atomic size_t upload_limit_bytes; /* may change */
+    size_t metrics_kept;               /* of a finished job's steps; 0: all */
 };
 
 struct query_field {

@@ -316,6 +316,7 @@ static bool prepare(struct server *server, const struct server_options *options,
     services->upload_helpers = &server->upload_helpers;
     services->upload_limit_bytes =
         options->upload_limit_bytes ? options->upload_limit_bytes : LIMIT_UPLOAD_BYTES;
+    services->metrics_kept = options->metrics_kept;
     services->state_folder = keep(server, options->state_folder);
     exchange->guard.allowed_hosts = keep(server, options->allowed_hosts);
     exchange->guard.public_url = keep(server, options->public_url);

@@ -38,6 +38,7 @@ struct server_options {
     const char *api_key; /* NULL: none needed (loopback only) */
     const char *webhook_hosts; /* NULL: no webhook is called; see outbound.h */
     size_t upload_limit_bytes; /* 0: LIMIT_UPLOAD_BYTES */
+    size_t metrics_kept;       /* of a finished job's steps; 0: all */
     size_t stream_limit;       /* readers of events at once; 0: LIMIT_STREAMS */
     struct scheduler *scheduler;
     struct events_feed *feed;

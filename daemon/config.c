@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 
 #define KEY_FILE_BYTES ((size_t)4096)
+#define METRICS_KEPT 500    /* 200 kB of the database for each job */
+#define METRICS_KEPT_MIN 10 /* as store/upkeep.h wants it */
 #define CHECKPOINT_INTERVAL_S 30
 
 const char config_usage[] =
@@ -37,7 +39,7 @@ const char config_usage[] =
     "keys of the settings file: state_dir models_dir socket_path listen platforms simd public_url\n"
     "allowed_hosts webhook_hosts api_key_file log_level jobs_per_device memory_limit_mb "
     "upload_limit_mb\n"
-    "checkpoint_interval_s checkpoint_steps disk_reserve_mb\n";
+    "checkpoint_interval_s checkpoint_steps disk_reserve_mb metrics_kept\n";
 
 static bool copy_text(char *target, size_t capacity, const char *key, const char *text,
                       struct error *err)
@@ -147,6 +149,7 @@ static bool read_limits(struct config *config, const struct json *json, struct e
     int64_t jobs = (int64_t)config->jobs_per_device;
     int64_t interval_s = (int64_t)config->checkpoint_interval_s;
     int64_t steps = (int64_t)config->checkpoint_steps;
+    int64_t kept = (int64_t)config->metrics_kept;
 
     if (!json_get_int(json, "jobs_per_device", false, 1, LIMIT_JOBS_PER_DEVICE, &jobs, err) ||
         !json_get_int(json, "memory_limit_mb", false, 0, 1 << 24, &memory_mb, err) ||
@@ -154,8 +157,14 @@ static bool read_limits(struct config *config, const struct json *json, struct e
         !json_get_int(json, "checkpoint_interval_s", false, 1, LIMIT_CHECKPOINT_INTERVAL_S,
                       &interval_s, err) ||
         !json_get_int(json, "checkpoint_steps", false, 0, INT32_MAX, &steps, err) ||
-        !json_get_int(json, "disk_reserve_mb", false, 0, 1 << 24, &reserve_mb, err))
+        !json_get_int(json, "disk_reserve_mb", false, 0, 1 << 24, &reserve_mb, err) ||
+        !json_get_int(json, "metrics_kept", false, 0, INT32_MAX, &kept, err))
         return false;
+    if (kept > 0 && kept < METRICS_KEPT_MIN)
+        return error_set_param(err, ERR_INVALID, "metrics_kept",
+                               "metrics_kept is %" PRId64 ", needed is 0 (all) or %d at least",
+                               kept, METRICS_KEPT_MIN);
+    config->metrics_kept = (size_t)kept;
     config->disk_reserve_bytes = (uint64_t)reserve_mb << 20;
     config->checkpoint_interval_s = (size_t)interval_s;
     config->checkpoint_steps = (size_t)steps;
@@ -167,13 +176,25 @@ static bool read_limits(struct config *config, const struct json *json, struct e
 
 static bool read_settings(struct config *config, const struct json *json, struct error *err)
 {
-    static const char *const known[] = {
-        "state_dir",        "models_dir",      "socket_path",
-        "listen",           "platforms",       "public_url",
-        "allowed_hosts",    "api_key_file",    "log_level",
-        "memory_limit_mb",  "upload_limit_mb", "simd",
-        "jobs_per_device",  "webhook_hosts",   "checkpoint_interval_s",
-        "checkpoint_steps", "disk_reserve_mb", NULL};
+    static const char *const known[] = {"state_dir",
+                                        "models_dir",
+                                        "socket_path",
+                                        "listen",
+                                        "platforms",
+                                        "public_url",
+                                        "allowed_hosts",
+                                        "api_key_file",
+                                        "log_level",
+                                        "memory_limit_mb",
+                                        "upload_limit_mb",
+                                        "simd",
+                                        "jobs_per_device",
+                                        "webhook_hosts",
+                                        "checkpoint_interval_s",
+                                        "checkpoint_steps",
+                                        "disk_reserve_mb",
+                                        "metrics_kept",
+                                        NULL};
     const struct {
         const char *key;
         char *target;
@@ -341,6 +362,7 @@ bool config_read(int argument_count, char **arguments, struct config *ret_config
                              .jobs_per_device = 1,
                              .checkpoint_interval_s = CHECKPOINT_INTERVAL_S,
                              .disk_reserve_bytes = LIMIT_DISK_RESERVE_BYTES,
+                             .metrics_kept = METRICS_KEPT,
                              .upload_limit_bytes = LIMIT_UPLOAD_BYTES};
     if (!read_environment(&config, err) ||
         !copy_text(config.listen, sizeof(config.listen), "listen", "127.0.0.1:7733", err) ||
@@ -380,6 +402,7 @@ void config_take_changes(struct config *config, const struct config *wanted, cha
         {"checkpoint_interval_s", config->checkpoint_interval_s != wanted->checkpoint_interval_s},
         {"checkpoint_steps", config->checkpoint_steps != wanted->checkpoint_steps},
         {"disk_reserve_mb", config->disk_reserve_bytes != wanted->disk_reserve_bytes},
+        {"metrics_kept", config->metrics_kept != wanted->metrics_kept},
     };
     size_t length = 0;
 

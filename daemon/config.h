@@ -34,19 +34,20 @@ struct config {
     char models_dir[LIMIT_PATH_BYTES]; /* <base>/base.safetensors, <base>/tokenizer.model */
     char socket_path[LIMIT_PATH_BYTES];
     char restore_path[LIMIT_PATH_BYTES]; /* of the backup to be put back */
-    char listen[128];         /* "127.0.0.1:7733" */
-    char platforms[128];      /* "": from the environment */
-    char simd[32];            /* "": from the environment */
-    char public_url[256];     /* "": from the request */
-    char allowed_hosts[1024]; /* "": loopback names only */
-    char webhook_hosts[1024]; /* "": no webhook is called */
-    char api_key[256];        /* "": none; from the file named by api_key_file or a credential */
-    bool key_file_is_open;    /* every user of the machine can read that file */
+    char listen[128];                    /* "127.0.0.1:7733" */
+    char platforms[128];                 /* "": from the environment */
+    char simd[32];                       /* "": from the environment */
+    char public_url[256];                /* "": from the request */
+    char allowed_hosts[1024];            /* "": loopback names only */
+    char webhook_hosts[1024];            /* "": no webhook is called */
+    char api_key[256];     /* "": none; from the file named by api_key_file or a credential */
+    bool key_file_is_open; /* every user of the machine can read that file */
     enum log_level log_level;
     size_t jobs_per_device;    /* at once: 1 to LIMIT_JOBS_PER_DEVICE */
     size_t memory_limit_bytes; /* of one job; 0: what the device has */
     size_t upload_limit_bytes;
-    uint64_t disk_reserve_bytes; /* that jobs and uploads leave free */
+    uint64_t disk_reserve_bytes;  /* that jobs and uploads leave free */
+    size_t metrics_kept;          /* of a finished job's steps, at least 10; 0: all */
     size_t checkpoint_interval_s; /* between a job's resume checkpoints */
     size_t checkpoint_steps;      /* the same in steps, whichever comes first; 0: by time alone */
 };

@@ -94,6 +94,7 @@ static struct server_options server_options(const struct daemon_parts *parts,
         .webhook_hosts = config->webhook_hosts,
         .api_key = config->api_key[0] != '\0' ? config->api_key : NULL,
         .upload_limit_bytes = config->upload_limit_bytes,
+        .metrics_kept = config->metrics_kept,
         .scheduler = parts->scheduler,
         .feed = parts->feed,
     };
@@ -328,6 +329,7 @@ static int print_config(const struct config *config)
            config->jobs_per_device, config->memory_limit_bytes >> 20,
            config->upload_limit_bytes >> 20);
     printf("disk_reserve_mb  %" PRIu64 "\n", config->disk_reserve_bytes >> 20);
+    printf("metrics_kept     %zu\n", config->metrics_kept);
     printf("checkpoint_interval_s %zu\ncheckpoint_steps %zu\n", config->checkpoint_interval_s,
            config->checkpoint_steps);
     return 0;

@@ -201,8 +201,13 @@ bool events_resolve(struct store *store, const char *job_id, const char *event_i
         return true;
     if (!events_resolve_row(event_id, &event_row, err))
         return false;
-    if (!sql_start(store, "SELECT number FROM events WHERE row = ?1 AND job_id = ?2", &statement,
-                   err))
+    /* One that was thinned away (upkeep.h) stood behind the newest before it: its number is free. */
+    if (!sql_start(store,
+                   "SELECT number FROM events WHERE row = ?1 AND job_id = ?2 UNION ALL"
+                   " SELECT 1 + max(number) FROM events WHERE job_id = ?2 AND row < ?1"
+                   " AND NOT EXISTS (SELECT 1 FROM events WHERE row = ?1) AND EXISTS"
+                   " (SELECT 1 FROM events WHERE job_id = ?2 AND row > ?1) HAVING count(*) > 0",
+                   &statement, err))
         return false;
     sql_bind_int(store, statement, 1, event_row);
     sql_bind_text(store, statement, 2, job_id);

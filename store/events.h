@@ -78,7 +78,8 @@ MUST_CHECK bool events_read_steps(struct store *store, const char *job_id,
                                   void *context, struct error *err);
 /* The row in "ftevent-<row>" or "<row>": also one that is not there. */
 MUST_CHECK bool events_resolve_row(const char *event_id, int64_t *ret_row, struct error *err);
-/* The job's own number of an event given as "ftevent-<row>" or "<number>". */
+/* The job's own number of an event given as "ftevent-<row>" or "<number>"; of one that is there no more,
+ * a number at its place that no other has. */
 MUST_CHECK bool events_resolve(struct store *store, const char *job_id, const char *event_id,
                                int64_t *ret_number, struct error *err);
 

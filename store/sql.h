@@ -28,9 +28,9 @@ struct store {
     int64_t busy_deadline_ns; /* of the wait that goes on */
     int bind_failure;         /* SQLITE_OK, or the first one since the last sql_next */
     bool in_transaction;
-    int64_t log_next_try_ns; /* see wal.c */
-    int wait_max_ms;         /* for a lock; 0: as usual */
-    char note[320];          /* of its opening */
+    int log_wanted_pages; /* of the log, before it is to be cut again; see wal.c */
+    int wait_max_ms;      /* for a lock; 0: as usual */
+    char note[320];       /* of its opening */
 };
 
 /* Fills err from the connection's last failure; returns false. */

@@ -6,7 +6,7 @@
  *            WAL_SOFT_BYTES on a commit therefore waits, up to WAL_WAIT_MS, until those that read from
  *            the log have ended, and cuts it; who begins to read meanwhile needs the database alone.
  *            While a reader keeps one transaction open (a backup does) nothing can be cut: the log
- *            grows by what is written, and is tried again every WAL_RETRY_S.
+ *            grows by what is written, and every 4 MiB it is tried again.
  * Ownership  None.
  * Threads    The store's.
  * Failure    A log that cannot be cut is no failure of the commit it follows.
@@ -16,7 +16,6 @@
 
 #define WAL_SOFT_BYTES ((int64_t)16 << 20)
 #define WAL_WAIT_MS 500
-#define WAL_RETRY_S 5
 
 struct store;
 

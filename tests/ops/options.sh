@@ -60,6 +60,9 @@ result "or as often as the settings say, in time" checks "checkpoint_interval_s 
 result "and in steps" checks "checkpoint_steps 100\$" --config "$work/good.json"
 echo '{"checkpoint_interval_s": 0}' >"$work/bad.json"
 result "but not all the time" refuses "'checkpoint_interval_s'" --config "$work/bad.json" --check-config
+result "500 steps of a finished job are kept" checks "metrics_kept     500\$"
+echo '{"metrics_kept": 3}' >"$work/bad.json"
+result "but not as few as 3" refuses "metrics_kept is 3" --config "$work/bad.json" --check-config
 result "the version is told" says "needled $(cat daemon/VERSION)" --version
 result "the help lists the options" says "--check-config" --help
 

@@ -1,0 +1,102 @@
+/* Proves that the server thins what the database keeps of a job that ended long ago, and that whoever goes on
+ * from an event that is there no more goes on at its place. */
+#include "tests/support/api_daemon.h"
+
+#include "daemon/base/json.h"
+
+#include <time.h>
+
+#define KEPT 20
+#define STEPS 200
+#define PATIENCE_S 120
+
+static struct api_daemon d;
+
+static int open_it(void **state)
+{
+    (void)state;
+    d.own_jobs = true;
+    api_daemon_open(&d, (struct server_options){.metrics_kept = KEPT});
+    return 0;
+}
+
+static int close_it(void **state)
+{
+    (void)state;
+    api_daemon_close(&d);
+    return 0;
+}
+
+static void must(bool ok, const struct error *err)
+{
+    api_daemon_must(ok, err);
+}
+
+static void make_job(void)
+{
+    struct job_record job = {.id = "ftjob-1", .base_model = "needle-3", .created_unix_s = 1000};
+    struct file_record file = {.id = "file-steps", .purpose = "fine-tune-results"};
+    struct job_change change = JOB_CHANGE_NONE;
+    const struct event_draft done = {.type = "done", .message = "over"};
+    struct event_draft steps[STEPS];
+    struct error err = {0};
+
+    for (size_t i = 0; i < STEPS; i++)
+        steps[i] = (struct event_draft){
+            .type = "metrics", .message = "a step", .data_json = "{\"step\":1}"};
+    change.result_file = &file;
+    must(jobs_insert(d.store, &job, NULL, &err), &err);
+    must(jobs_move(d.store, job.id, JOB_VALIDATING_FILES, JOB_QUEUED, NULL, NULL, 0, &err), &err);
+    must(jobs_move(d.store, job.id, JOB_QUEUED, JOB_RUNNING, NULL, NULL, 0, &err), &err);
+    must(events_append(d.store, job.id, steps, STEPS, 1, 1, 0.5, &err), &err);
+    must(jobs_move(d.store, job.id, JOB_RUNNING, JOB_SUCCEEDED, &change, &done, 1, &err), &err);
+}
+
+static size_t page(const char *path, char *ret_last, size_t capacity)
+{
+    struct web_answer answer;
+    struct json *root = NULL;
+    size_t count = 0;
+
+    web_call(d.port, "GET", path, &answer);
+    if (answer.status != 200)
+        fail_msg("%s: %d %s", path, answer.status, answer.body);
+    assert_true(json_parse(answer.body, strlen(answer.body), &root, NULL));
+    count = json_count(json_member(root, "data"));
+    if (ret_last && count > 0)
+        (void)snprintf(ret_last, capacity, "%s", json_text(json_member(root, "last_id")));
+    json_free(root);
+    web_release(&answer);
+    return count;
+}
+
+static void a_job_that_ended_long_ago_is_thinned(void **state)
+{
+    static const char all[] = "/v1/fine_tuning/jobs/ftjob-1/events?limit=1000";
+    const struct timespec pause = {.tv_nsec = 50000000};
+    const time_t end = time(NULL) + PATIENCE_S;
+    char middle[64] = "", path[256];
+
+    (void)state;
+    make_job();
+    assert_int_equal(page("/v1/fine_tuning/jobs/ftjob-1/events?limit=90", middle, sizeof(middle)),
+                     90);
+    assert_int_equal(page(all, NULL, 0), STEPS + 1);
+    api_daemon_change(&d, "UPDATE jobs SET finished_unix_s = finished_unix_s - 3700");
+    while (page(all, NULL, 0) > KEPT + 1) {
+        assert_true(time(NULL) < end);
+        (void)nanosleep(&pause, NULL);
+    }
+    assert_in_range(page(all, NULL, 0), KEPT - 1, KEPT + 1);
+
+    /* The page after the 90 newest holds about as much of the rest as there was: 111 of 201. */
+    (void)snprintf(path, sizeof(path), "%s&after=%s", all, middle);
+    assert_in_range(page(path, NULL, 0), 9, 13);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_job_that_ended_long_ago_is_thinned)};
+
+    return cmocka_run_group_tests(tests, open_it, close_it);
+}
