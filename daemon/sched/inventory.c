@@ -28,7 +28,7 @@ struct inventory {
     pthread_mutex_t lock;
     pthread_cond_t asked, answered;         /* readings are wanted, were made */
     pthread_cond_t checked;                 /* a verdict was reached */
-    bool closing;                           /* guarded by lock */
+    bool closing, has_ended;                /* guarded by lock; the thread's last word */
     int64_t round_ns, wanted_until_ns;      /* guarded by lock: the last one ended, interest ends */
     struct reading readings[DEVICE_MAX];    /* guarded by lock */
     struct device_check checks[DEVICE_MAX]; /* guarded by lock */
@@ -49,11 +49,11 @@ static void read_device(struct inventory *inventory, size_t index)
     (void)pthread_mutex_unlock(&inventory->lock);
 }
 
-static struct timespec in_ns(clockid_t clock, int64_t ns)
+static struct timespec in_ns(int64_t ns)
 {
     struct timespec when;
 
-    (void)clock_gettime(clock, &when); /* these clocks always are */
+    (void)clock_gettime(CLOCK_MONOTONIC, &when); /* this clock always is */
     ns += when.tv_nsec;
     when.tv_sec += ns / 1000000000;
     when.tv_nsec = ns % 1000000000;
@@ -70,7 +70,7 @@ static bool wait_for_round(struct inventory *inventory)
         if (now_ns >= inventory->wanted_until_ns) {
             (void)pthread_cond_wait(&inventory->asked, &inventory->lock);
         } else if (rest_ns > 0) {
-            const struct timespec until = in_ns(CLOCK_MONOTONIC, rest_ns);
+            const struct timespec until = in_ns(rest_ns);
 
             (void)pthread_cond_timedwait(&inventory->asked, &inventory->lock, &until);
         } else {
@@ -93,13 +93,15 @@ static void *read_devices(void *context)
         inventory->round_ns = clock_monotonic_ns();
         (void)pthread_cond_broadcast(&inventory->answered);
     }
+    inventory->has_ended = true;
+    (void)pthread_cond_broadcast(&inventory->answered);
     (void)pthread_mutex_unlock(&inventory->lock);
     return NULL;
 }
 
 void inventory_refresh(struct inventory *inventory)
 {
-    const struct timespec deadline = in_ns(CLOCK_MONOTONIC, WAIT_NS);
+    const struct timespec deadline = in_ns(WAIT_NS);
     const int64_t now_ns = clock_monotonic_ns();
     int waited = 0;
 
@@ -350,20 +352,29 @@ bool inventory_open(const struct devices *devices, const char *state_folder,
     return true;
 }
 
+/* Not pthread_timedjoin_np: its deadline is a date, and dates jump. */
+static bool end_thread(struct inventory *inventory)
+{
+    const struct timespec deadline = in_ns(CLOSE_WAIT_NS);
+    int waited = 0;
+    bool ended;
+
+    (void)pthread_mutex_lock(&inventory->lock);
+    inventory->closing = true;
+    (void)pthread_cond_signal(&inventory->asked);
+    while (!inventory->has_ended && waited == 0)
+        waited = pthread_cond_timedwait(&inventory->answered, &inventory->lock, &deadline);
+    ended = inventory->has_ended;
+    (void)pthread_mutex_unlock(&inventory->lock);
+    return ended && pthread_join(inventory->thread, NULL) == 0;
+}
+
 void inventory_close(struct inventory *inventory)
 {
     if (!inventory)
         return;
-    if (inventory->has_thread) {
-        const struct timespec deadline = in_ns(CLOCK_REALTIME, CLOSE_WAIT_NS);
-
-        (void)pthread_mutex_lock(&inventory->lock);
-        inventory->closing = true;
-        (void)pthread_cond_signal(&inventory->asked);
-        (void)pthread_mutex_unlock(&inventory->lock);
-        if (pthread_timedjoin_np(inventory->thread, NULL, &deadline) != 0)
-            return; /* in a driver that does not answer: the process ends under it */
-    }
+    if (inventory->has_thread && !end_thread(inventory))
+        return; /* in a driver that does not answer: the process ends under it */
     (void)pthread_cond_destroy(&inventory->asked); /* nobody waits */
     (void)pthread_cond_destroy(&inventory->answered);
     (void)pthread_cond_destroy(&inventory->checked);
