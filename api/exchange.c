@@ -276,9 +276,10 @@ static void handle(struct request *request)
         ok = try_to_handle(request, &err);
     }
     if (!ok) {
-        response_set_error(&request->response, &err, request->lines);
         if (response_status_of(err.code) >= 500)
             log_write_for(LOG_LEVEL_WARN, "request", request->id, "%s", err.message);
+        error_hide_folder(&err, request->services->state_folder, "");
+        response_set_error(&request->response, &err, request->lines);
     }
     stores_give(stores, request->store);
     request->store = NULL;

@@ -68,6 +68,26 @@ const char *error_disk_word(int number)
     return "";
 }
 
+void error_hide_folder(struct error *err, const char *folder, const char *shown)
+{
+    char told[sizeof(err->message)];
+    size_t size = strlen(folder), used = 0;
+
+    while (size > 0 && folder[size - 1] == '/')
+        size--;
+    for (const char *at = err->message; *at && used + 1 < sizeof(told);) {
+        if (size > 0 && strncmp(at, folder, size) == 0 && at[size] == '/') {
+            (void)snprintf(told + used, sizeof(told) - used, "%s", shown); /* cut is fine */
+            used += strlen(told + used);
+            at += size + 1;
+        } else {
+            told[used++] = *at++;
+        }
+    }
+    told[used] = '\0';
+    memcpy(err->message, told, used + 1);
+}
+
 const char *error_code_name(enum error_code code)
 {
     switch (code) {

@@ -64,6 +64,10 @@ const char *error_disk_word(int number);
 /* Puts "text: " before the message; code, param and word stay. */
 void error_wrap(struct error *err, const char *format, ...) PRINTF_LIKE(2, 3);
 
+/* Where the message names a path below folder ("/var/lib/needled/uploads/file-1"), what is before it
+ * becomes `shown` ("uploads/file-1" for ""): for readers to whom the machine's folders say nothing. */
+void error_hide_folder(struct error *err, const char *folder, const char *shown);
+
 const char *error_code_name(enum error_code code); /* "invalid", "not_found", ... */
 
 #endif

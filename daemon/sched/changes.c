@@ -50,9 +50,22 @@ static void name_failure(const struct error *fault, char *ret_code, size_t capac
         (void)snprintf(ret_code, capacity, "%s", error_code_name(fault->code));
 }
 
-bool changes_fail(struct queue *queue, const char *job_id, enum job_state from,
-                  const struct job_change *given, const struct error *fault, struct error *err)
+struct error changes_show(const struct queue *queue, const char *job_id, const struct error *fault)
 {
+    struct error shown = *fault;
+
+    error_hide_folder(&shown, queue->options->state_folder, "");
+    error_hide_folder(&shown, queue->options->models_folder, "models/");
+    if (strcmp(shown.message, fault->message) != 0)
+        log_write_for(LOG_LEVEL_WARN, "job", job_id, "%s", fault->message);
+    return shown;
+}
+
+bool changes_fail(struct queue *queue, const char *job_id, enum job_state from,
+                  const struct job_change *given, const struct error *given_fault,
+                  struct error *err)
+{
+    const struct error shown = changes_show(queue, job_id, given_fault), *fault = &shown;
     struct job_change change = *given;
     char code[64];
     struct notes notes;

@@ -20,6 +20,9 @@ void changes_tell(struct queue *queue, const char *job_id);
 MUST_CHECK bool changes_move(struct queue *queue, const char *job_id, enum job_state from,
                              enum job_state to, const struct job_change *change,
                              const struct notes *notes, struct error *err);
+/* The fault as it is told: files by their place in the state folder or among the models, not on the
+ * machine. Where the two differ, the log has the whole. */
+struct error changes_show(const struct queue *queue, const char *job_id, const struct error *fault);
 /* The job's error is the fault, with what else changes. */
 MUST_CHECK bool changes_fail(struct queue *queue, const char *job_id, enum job_state from,
                              const struct job_change *given, const struct error *fault,

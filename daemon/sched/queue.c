@@ -242,7 +242,8 @@ static bool requeue(struct queue *queue, const struct queue_outcome *outcome, co
 static bool end_with_fault(struct queue *queue, const struct queue_outcome *outcome,
                            struct error *err)
 {
-    struct queue_fault fault = {.slot = outcome->slot, .reason = outcome->fault->message};
+    const struct error shown = changes_show(queue, outcome->job_id, outcome->fault);
+    struct queue_fault fault = {.slot = outcome->slot, .reason = shown.message};
     struct job_change change = JOB_CHANGE_NONE;
     struct job_record job = {0};
     char why[sizeof(err->message)];
@@ -255,7 +256,7 @@ static bool end_with_fault(struct queue *queue, const struct queue_outcome *outc
     if (job.fault_count + 1 >= QUEUE_FAULTS_MAX)
         return changes_fail(queue, outcome->job_id, JOB_RUNNING, &change, outcome->fault, err);
     (void)snprintf(why, sizeof(why), "Device %s failed and is out of service (%.300s)",
-                   slots_device(&queue->slots, outcome->slot)->id, outcome->fault->message);
+                   slots_device(&queue->slots, outcome->slot)->id, shown.message);
     return requeue(queue, outcome, why, err);
 }
 
@@ -264,6 +265,7 @@ static bool end_with_fault(struct queue *queue, const struct queue_outcome *outc
 static bool end_with_disk_fault(struct queue *queue, const struct queue_outcome *outcome,
                                 struct error *err)
 {
+    const struct error shown = changes_show(queue, outcome->job_id, outcome->fault);
     const bool full = strcmp(outcome->fault->word, ERROR_DISK_FULL) == 0;
     struct job_change change = JOB_CHANGE_NONE;
     struct job_record job = {0};
@@ -278,13 +280,13 @@ static bool end_with_disk_fault(struct queue *queue, const struct queue_outcome 
     if (!full && job.fault_count + 1 >= QUEUE_FAULTS_MAX)
         return changes_fail(queue, outcome->job_id, JOB_RUNNING, &change, outcome->fault, err);
     (void)snprintf(reason, sizeof(reason), "disk %s: %.200s", full ? "full" : "failing",
-                   outcome->fault->message);
+                   shown.message);
     change.state_reason = reason;
     notes_init(&notes);
     notes_add(&notes, EVENT_WARN, "state", notes_status(job_state_name(JOB_QUEUED)),
               "The disk %s (%.300s); the job is queued again and goes on from its last checkpoint "
               "when it takes writes",
-              full ? "is full" : "fails", outcome->fault->message);
+              full ? "is full" : "fails", shown.message);
     ok = changes_move(queue, outcome->job_id, JOB_RUNNING, JOB_QUEUED, &change, &notes, err);
     notes_release(&notes);
     return ok;

@@ -12,7 +12,7 @@ import httpx
 from conftest import KEY
 
 HERE = pathlib.Path(__file__).parent
-SEED = 20260901
+SEED = int(os.environ.get("NEEDLED_SEED", "20260901"))
 REQUESTS_PER_CALL = 50  # generated ones, besides those at the bounds of every field
 BOUND_S = 150
 

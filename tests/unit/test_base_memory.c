@@ -158,9 +158,36 @@ static void stripping_takes_what_python_takes(void **state)
     assert_int_equal(utf8_cut("a\xc3\xa9", 3, 3), 3);
 }
 
+static void a_folder_is_hidden_where_it_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *message, *folder, *shown, *expected;
+    } cases[] = {
+        {"open '/var/lib/n/uploads/a': gone", "/var/lib/n", "", "open 'uploads/a': gone"},
+        {"'/s/a' and '/s/b'", "/s/", "", "'a' and 'b'"},
+        {"'/m/needle/base'", "/m", "models/", "'models/needle/base'"},
+        {"'/m/needle/base'", "/m/needle", "models/", "'models/base'"},
+        {"'/states/a' '/s'", "/s", "", "'/states/a' '/s'"},
+        {"/s//s/a", "/s", "", "a"},
+        {"nothing", "", "", "nothing"},
+        {"a/b", "/", "", "a/b"},
+    };
+
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct error err = {0};
+
+        error_set(&err, ERR_IO, "%s", cases[i].message);
+        error_hide_folder(&err, cases[i].folder, cases[i].shown);
+        if (strcmp(err.message, cases[i].expected) != 0)
+            fail_msg("case %zu: '%s'", i, err.message);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_folder_is_hidden_where_it_is_named),
         cmocka_unit_test(an_arena_hands_out_zeroed_aligned_memory_up_to_its_bound),
         cmocka_unit_test(a_buffer_grows_to_its_bound_and_then_stays_failed),
         cmocka_unit_test(an_error_is_cut_at_its_end_and_wrapped_in_front),

@@ -313,6 +313,25 @@ static void a_failed_job_does_not_stop_the_next(void **state)
     check_feed(bench, a, "failed", SIZE_MAX);
 }
 
+/* What the machine's folders are called is the operator's business: the log has it. */
+static void a_file_that_is_gone_is_named_by_its_place_and_id(void **state)
+{
+    struct bench *bench = *state;
+    const char *file = bench_upload_lines(bench, LINES);
+    struct job_record job;
+    char id[STORE_ID_SIZE], path[1024], wanted[128];
+
+    snprintf(path, sizeof(path), "%s/uploads/%s", bench->state, file);
+    snprintf(wanted, sizeof(wanted), "'uploads/%s'", file);
+    assert_int_equal(remove(path), 0);
+    bench_submit_small(bench, file, "'n_epochs':1", id);
+    bench_wait(bench, id, JOB_FAILED);
+    bench_get(bench, id, &job);
+    if (strstr(job.error_message, bench->state) || !strstr(job.error_message, wanted))
+        fail_msg("%s", job.error_message);
+    job_record_release(&job);
+}
+
 static void cancelling_a_running_job_is_its_last_word(void **state)
 {
     struct bench *bench = *state;
@@ -555,6 +574,7 @@ int main(void)
         TEST(a_validation_file_that_is_refused_is_the_one_named),
         TEST(two_jobs_at_once_run_one_after_the_other),
         TEST(a_failed_job_does_not_stop_the_next),
+        TEST(a_file_that_is_gone_is_named_by_its_place_and_id),
         TEST(cancelling_a_running_job_is_its_last_word),
         TEST(a_cancelled_job_leaves_no_checkpoint_without_a_record),
         TEST(cancelling_a_waiting_job_leaves_the_running_one_alone),
