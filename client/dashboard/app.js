@@ -6,6 +6,7 @@
  */
 import * as api from './api.js';
 import * as feed from './feed.js';
+import * as session from './session.js';
 import { el, icon, text } from './parts/dom.js';
 import { errorNotice } from './parts/controls.js';
 import { announce, setTitle } from './parts/page.js';
@@ -233,6 +234,20 @@ function onAddress() {
     show(false);
 }
 
+/* Who would be refused is asked for a key before any other call. */
+async function begin() {
+    const signsIn = () => location.hash.startsWith('#/signin');
+    try {
+        if (!signsIn() && !(await session.read()).signed_in)
+            history.replaceState(null, '', `#/signin?next=${encodeURIComponent(location.hash || '#/')}`);
+    } catch (e) {
+        /* no answer: the feed says so and looks again */
+    }
+    if (!signsIn())
+        feed.start();
+    show(true);
+}
+
 document.querySelector('.skip').addEventListener('click', (event) => {
     event.preventDefault();
     main.focus();
@@ -244,6 +259,4 @@ window.addEventListener('hashchange', onAddress);
 api.listen({ unauthorized: onUnauthorized });
 setTheme(storedTheme());
 feed.watch(onConnection);
-if (!location.hash.startsWith('#/signin'))
-    feed.start();
-show(true);
+begin();
