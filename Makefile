@@ -193,6 +193,25 @@ cuda-budget: cuda ## rewrite the table of registers and shared memory per kernel
 bench-built: bench-base
 	@$(MAKE) --no-print-directory $(PARALLEL) $(BENCHES)
 
+PREFIX     ?= /usr/local
+SYSCONFDIR ?= /etc
+DEB_VERSION ?= $(VERSION)
+export PREFIX DESTDIR SYSCONFDIR
+
+.PHONY: install uninstall deb test-deb
+install: all ## install under PREFIX (/usr/local), below DESTDIR if set; systemd/README.md has what comes next
+	@systemd/install.sh install $(OUT)
+
+uninstall: ## remove what install brought; state and changed settings stay
+	@systemd/install.sh uninstall $(OUT)
+
+deb: all ## build needled_*.deb, and needled-cuda_*.deb where nvcc is installed
+	@$(if $(NVCC),$(MAKE) --no-print-directory cuda)
+	@systemd/deb.sh $(OUT) $(DEB_VERSION)
+
+test-deb: all $(OUT)/tests/make_lines ## the packages in a fresh Debian 12, as root with debootstrap (3 minutes)
+	@tests/deb/run.sh $(OUT)
+
 lint: ## format, include rules, banned calls, static analysis
 	@tests/lint/run.sh
 

@@ -1,0 +1,152 @@
+#!/usr/bin/env bash
+# The Debian packages: built twice alike, looked at by lintian, and in a fresh Debian 12 (debootstrap, minbase) installed,
+# used, upgraded with a job in the queue, removed and purged. The last line is "N passed, N failed[, N skipped]".
+#   tests/deb/run.sh OUT        DEB_ROOT: a minbase bookworm to begin with; DEB_SECONDS: for debootstrap, 300
+# A chroot has no systemd as its first process: the daemon is started here as the unit would start it, and what the units
+# say is for tests/ops/units.sh. Bounded: an install that takes longer than five minutes has failed.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+out=$(realpath "$1")
+. tests/support/shell/daemon.sh # result and wait_for
+version=$(cat daemon/VERSION)
+next=$version+1
+arch=$(dpkg --print-architecture)
+root=$work/root
+log=$work/log
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+
+# say WHAT CONDITION...: as result, counted; a failure shows the end of the log.
+passed=0 failed=0
+say() {
+    local line
+    line=$(result "$@")
+    echo "$line"
+    case $line in
+    ok*) passed=$((passed + 1)) ;;
+    *) failed=$((failed + 1)) && tail -n 15 "$log" ;;
+    esac
+}
+leave() {
+    [ -z "$daemon" ] || kill "$daemon" 2>/dev/null
+    umount "$root/proc" 2>/dev/null
+    rm -rf "$work"
+    echo "$passed passed, $failed failed${1:+, $1 skipped}"
+    [ "$failed" -eq 0 ]
+}
+skip() {
+    echo "skip - $1"
+    trap - EXIT
+    leave 1
+    exit
+}
+trap 'leave; exit $((failed > 0))' EXIT
+is() { [ "$1" = "$2" ]; }
+
+# ---- built ------------------------------------------------------------------------------------------------
+
+# build VERSION FOLDER: the package alone, without what nvcc may have made.
+build() {
+    mkdir -p "$2" && cp "$out/needled" "$out/needlectl" "$2/" && systemd/deb.sh "$2" "$1" >"$log" 2>&1
+}
+say "the package is built" build "$version" "$work/one"
+build "$version" "$work/two"
+deb=needled_${version}_$arch.deb
+say "twice alike, byte for byte" cmp -s "$work/one/$deb" "$work/two/$deb"
+say "and a later version" build "$next" "$work/next"
+if command -v lintian >/dev/null; then
+    lintian --fail-on error,warning "$work/one/$deb" >"$log" 2>&1
+    say "lintian finds no error and no warning" is $? 0
+else
+    echo "skip - lintian: it is not installed"
+fi
+
+# ---- installed --------------------------------------------------------------------------------------------
+
+[ "$(id -u)" = 0 ] || skip "a fresh Debian: not root"
+command -v debootstrap >/dev/null || skip "a fresh Debian: debootstrap is not installed"
+if [ -n "${DEB_ROOT:-}" ]; then # a folder that debootstrap made before
+    cp -a "$DEB_ROOT" "$root"
+else
+    timeout "${DEB_SECONDS:-300}" debootstrap --variant=minbase bookworm "$root" >"$log" 2>&1 ||
+        skip "a fresh Debian: debootstrap did not make it in ${DEB_SECONDS:-300} s: $(tail -n 1 "$log")"
+fi
+rm -rf "$root/etc/apt" && cp -r /etc/apt "$root/etc/" && cp /etc/resolv.conf "$root/etc/"
+mount -t proc proc "$root/proc" 2>"$log" || skip "a fresh Debian: $(<"$log")"
+[ ! -e /usr/share/keyrings ] || cp -rn /usr/share/keyrings "$root/usr/share/"
+printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" && chmod 755 "$root/usr/sbin/policy-rc.d"
+cp "$work/one/$deb" "$work/next/needled_${next}_$arch.deb" "$root/tmp/"
+within() { chroot "$root" "$@"; }
+install_deb() { timeout 300 chroot "$root" apt-get install -y --no-install-recommends "$1" >"$log" 2>&1; }
+within apt-get update >"$log" 2>&1
+say "it is installed with what it needs" install_deb "/tmp/$deb"
+say "its user is there" grep -q ^needled: "$root/etc/passwd"
+owned() { is "$(within stat -c '%U:%G %a' /var/lib/needled/models)" "needled:needled 700"; }
+say "so are its folders, its own" owned
+enabled() { [ -L "$root/etc/systemd/system/multi-user.target.wants/needled.service" ]; }
+say "it starts with the system" enabled
+say "dpkg finds nothing changed" is "$(within dpkg -V needled 2>&1)" ""
+within needled --config /etc/needled/needled.json --state-dir /tmp/none --check-config >"$log" 2>&1
+say "the settings that it brings can be used" is $? 0
+
+# ---- used -------------------------------------------------------------------------------------------------
+
+# start: as the unit does.
+start() {
+    : >"$work/needled.log"
+    setsid chroot "$root" env -i PATH=/usr/bin:/bin STATE_DIRECTORY=/var/lib/needled RUNTIME_DIRECTORY=/run/needled \
+        setpriv --reuid needled --regid needled --clear-groups \
+        needled --config /etc/needled/needled.json --listen 127.0.0.1:0 2>"$work/needled.log" &
+    daemon=$!
+    wait_for 60 grep -q 'port [0-9]*"$' "$work/needled.log"
+}
+ctl() { within needlectl --server unix:/run/needled/needled.sock "$@"; }
+status_of() { ctl jobs --json 2>/dev/null | tr '{' '\n' | grep "\"id\":\"$1\"" | field status; }
+has_status() { is "$(status_of "$1")" "$2"; }
+submit() {
+    ctl submit "/tmp/data.jsonl" --model mini --no-watch --set n_epochs="$1" --set batch_size=1 --set lora_rank=4 \
+        --set lora_alpha=8 --set val_split=0 | sed -n 's/^created //p'
+}
+mkdir "$root/var/lib/needled/models/mini"
+cp tests/fixtures/needle3/mini/base.safetensors tests/fixtures/needle3/mini/tokenizer.model \
+    "$root/var/lib/needled/models/mini/"
+within chown -R needled:needled /var/lib/needled/models/mini
+for n in $(seq 64); do printf '{"query":"say %d","tools":[],"answers":[]}\n' "$n"; done >"$root/tmp/data.jsonl"
+say "the daemon runs as its user" start
+first=$(submit 1)
+say "a job succeeds" wait_for 120 has_status "$first" succeeded
+long=$(submit 60)
+say "a longer one runs" wait_for 60 has_status "$long" running
+waiting=$(submit 1)
+say "another one waits" has_status "$waiting" queued
+stop_daemon
+say "the daemon stops with status 0" is $? 0
+
+# ---- upgraded, removed, purged -----------------------------------------------------------------------------
+
+echo '{"log_level": "debug"}' >"$root/etc/needled/needled.json"
+say "it is upgraded" install_deb "/tmp/needled_${next}_$arch.deb"
+say "to the later version" is "$(within dpkg-query -W -f '${Version}' needled)" "$next"
+say "settings of the administrator's stay" grep -q debug "$root/etc/needled/needled.json"
+say "the daemon runs again" start
+say "the job that ran goes on and succeeds" wait_for 120 has_status "$long" succeeded
+say "the one that waited too" wait_for 60 has_status "$waiting" succeeded
+say "the one before is still there" has_status "$first" succeeded
+stop_daemon
+
+within apt-get remove -y needled >"$log" 2>&1
+say "it is removed" [ ! -e "$root/usr/bin/needled" ]
+say "and jobs and settings are not" [ -e "$root/var/lib/needled/needled.db" -a -e "$root/etc/needled/needled.json" ]
+say "it is installed anew" install_deb "/tmp/needled_${next}_$arch.deb"
+say "the daemon finds its jobs" start
+say "all of them" has_status "$long" succeeded
+stop_daemon
+within apt-get purge -y needled >"$log" 2>&1
+say "it is purged" is "$(within dpkg-query -W needled 2>/dev/null)" ""
+left() {
+    within getent passwd needled
+    within getent group needled
+    find "$root" -xdev -path "$root/proc" -prune -o -path "$root/tmp" -prune -o -name '*needled*' -print |
+        grep -v '/var/cache/\|/var/lib/apt/\|/var/log/'
+}
+left >"$log"
+say "and nothing of it is left" [ ! -s "$log" ]
