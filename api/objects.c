@@ -214,6 +214,20 @@ static void add_own_fields(struct json *object, const struct job_record *job)
     json_add(object, "warnings", warnings ? warnings : json_new_array());
 }
 
+/* What the job would go on from now: null before the first one, and when it has ended. */
+static void add_resume_checkpoint(struct json *object, const struct job_outlook *outlook)
+{
+    struct json *kept = NULL;
+
+    if (outlook->kept_unix_s > 0) {
+        kept = json_new_object();
+        json_add_int(kept, "step", outlook->kept_step);
+        json_add_int(kept, "created_at", outlook->kept_unix_s);
+        json_add_int(kept, "bytes", outlook->kept_bytes);
+    }
+    json_add(object, "resume_checkpoint", kept);
+}
+
 /* queue_position is null for a job that does not wait. */
 static void add_place(struct json *object, const struct job_record *job,
                       const struct job_outlook *outlook)
@@ -252,6 +266,7 @@ struct json *objects_job(const struct job_record *job, const struct job_outlook 
     json_add(object, "metadata", stored(job->metadata_json));
     add_text(object, "user_provided_suffix", job->suffix);
     add_place(object, job, outlook);
+    add_resume_checkpoint(object, outlook);
     add_platform_fields(object, job);
     add_own_fields(object, job);
     return object;

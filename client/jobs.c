@@ -32,11 +32,31 @@ static void print_line(const char *name, const cJSON *member)
 int command_jobs_get(struct http *http, int count, char **arguments)
 {
     static const char *const shown[] = {
-        "id",          "name",         "status",           "status_reason",   "error",
-        "model",       "base_model",   "fine_tuned_model", "training_files",  "validation_files",
-        "test_files",  "device",       "device_used",      "queue_position",  "completed_steps",
-        "total_steps", "train_loss",   "trained_tokens",   "hyperparameters", "seed",
-        "metadata",    "result_files", "sweep_id",
+        "id",
+        "name",
+        "status",
+        "status_reason",
+        "error",
+        "model",
+        "base_model",
+        "fine_tuned_model",
+        "training_files",
+        "validation_files",
+        "test_files",
+        "device",
+        "device_used",
+        "queue_position",
+        "completed_steps",
+        "total_steps",
+        "train_loss",
+        "trained_tokens",
+        "attempts",
+        "resume_checkpoint",
+        "hyperparameters",
+        "seed",
+        "metadata",
+        "result_files",
+        "sweep_id",
     };
     char path[PATH_BYTES];
     struct words words;

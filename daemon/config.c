@@ -14,6 +14,7 @@
 #define METRICS_KEPT 500    /* 200 kB of the database for each job */
 #define METRICS_KEPT_MIN 10 /* as store/upkeep.h wants it */
 #define CHECKPOINT_INTERVAL_S 30
+#define CRASH_LIMIT 2
 
 const char config_usage[] =
     "usage: needled [options]\n"
@@ -38,7 +39,7 @@ const char config_usage[] =
     "\n"
     "keys of the settings file: state_dir models_dir socket_path listen platforms simd public_url\n"
     "allowed_hosts webhook_hosts api_key_file log_level jobs_per_device memory_limit_mb "
-    "upload_limit_mb\n"
+    "upload_limit_mb crash_limit\n"
     "checkpoint_interval_s checkpoint_steps disk_reserve_mb metrics_kept\n";
 
 static bool copy_text(char *target, size_t capacity, const char *key, const char *text,
@@ -150,6 +151,7 @@ static bool read_limits(struct config *config, const struct json *json, struct e
     int64_t interval_s = (int64_t)config->checkpoint_interval_s;
     int64_t steps = (int64_t)config->checkpoint_steps;
     int64_t kept = (int64_t)config->metrics_kept;
+    int64_t crashes = (int64_t)config->crash_limit;
 
     if (!json_get_int(json, "jobs_per_device", false, 1, LIMIT_JOBS_PER_DEVICE, &jobs, err) ||
         !json_get_int(json, "memory_limit_mb", false, 0, 1 << 24, &memory_mb, err) ||
@@ -157,6 +159,7 @@ static bool read_limits(struct config *config, const struct json *json, struct e
         !json_get_int(json, "checkpoint_interval_s", false, 1, LIMIT_CHECKPOINT_INTERVAL_S,
                       &interval_s, err) ||
         !json_get_int(json, "checkpoint_steps", false, 0, INT32_MAX, &steps, err) ||
+        !json_get_int(json, "crash_limit", false, 0, INT32_MAX, &crashes, err) ||
         !json_get_int(json, "disk_reserve_mb", false, 0, 1 << 24, &reserve_mb, err) ||
         !json_get_int(json, "metrics_kept", false, 0, INT32_MAX, &kept, err))
         return false;
@@ -168,6 +171,7 @@ static bool read_limits(struct config *config, const struct json *json, struct e
     config->disk_reserve_bytes = (uint64_t)reserve_mb << 20;
     config->checkpoint_interval_s = (size_t)interval_s;
     config->checkpoint_steps = (size_t)steps;
+    config->crash_limit = (size_t)crashes;
     config->jobs_per_device = (size_t)jobs;
     config->memory_limit_bytes = (size_t)memory_mb << 20;
     config->upload_limit_bytes = (size_t)upload_mb << 20;
@@ -176,25 +180,12 @@ static bool read_limits(struct config *config, const struct json *json, struct e
 
 static bool read_settings(struct config *config, const struct json *json, struct error *err)
 {
-    static const char *const known[] = {"state_dir",
-                                        "models_dir",
-                                        "socket_path",
-                                        "listen",
-                                        "platforms",
-                                        "public_url",
-                                        "allowed_hosts",
-                                        "api_key_file",
-                                        "log_level",
-                                        "memory_limit_mb",
-                                        "upload_limit_mb",
-                                        "simd",
-                                        "jobs_per_device",
-                                        "webhook_hosts",
-                                        "checkpoint_interval_s",
-                                        "checkpoint_steps",
-                                        "disk_reserve_mb",
-                                        "metrics_kept",
-                                        NULL};
+    static const char *const known[] = {
+        "state_dir",       "models_dir",      "socket_path",           "listen",
+        "platforms",       "public_url",      "allowed_hosts",         "api_key_file",
+        "log_level",       "memory_limit_mb", "upload_limit_mb",       "simd",
+        "jobs_per_device", "webhook_hosts",   "checkpoint_interval_s", "checkpoint_steps",
+        "disk_reserve_mb", "metrics_kept",    "crash_limit",           NULL};
     const struct {
         const char *key;
         char *target;
@@ -363,6 +354,7 @@ bool config_read(int argument_count, char **arguments, struct config *ret_config
                              .checkpoint_interval_s = CHECKPOINT_INTERVAL_S,
                              .disk_reserve_bytes = LIMIT_DISK_RESERVE_BYTES,
                              .metrics_kept = METRICS_KEPT,
+                             .crash_limit = CRASH_LIMIT,
                              .upload_limit_bytes = LIMIT_UPLOAD_BYTES};
     if (!read_environment(&config, err) ||
         !copy_text(config.listen, sizeof(config.listen), "listen", "127.0.0.1:7733", err) ||
@@ -399,6 +391,7 @@ void config_take_changes(struct config *config, const struct config *wanted, cha
         {"simd", strcmp(config->simd, wanted->simd) != 0},
         {"public_url", strcmp(config->public_url, wanted->public_url) != 0},
         {"jobs_per_device", config->jobs_per_device != wanted->jobs_per_device},
+        {"crash_limit", config->crash_limit != wanted->crash_limit},
         {"checkpoint_interval_s", config->checkpoint_interval_s != wanted->checkpoint_interval_s},
         {"checkpoint_steps", config->checkpoint_steps != wanted->checkpoint_steps},
         {"disk_reserve_mb", config->disk_reserve_bytes != wanted->disk_reserve_bytes},

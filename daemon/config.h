@@ -50,6 +50,7 @@ struct config {
     size_t metrics_kept;          /* of a finished job's steps, at least 10; 0: all */
     size_t checkpoint_interval_s; /* between a job's resume checkpoints */
     size_t checkpoint_steps;      /* the same in steps, whichever comes first; 0: by time alone */
+    size_t crash_limit;           /* deaths of the daemon in one place of a job; 0: no limit */
 };
 
 MUST_CHECK bool config_read(int argument_count, char **arguments, struct config *ret_config,

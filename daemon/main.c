@@ -133,6 +133,7 @@ static bool start(struct daemon_parts *parts, struct error *err)
         .checkpoint_steps = config->checkpoint_steps,
         .stop_wait_ns = notify_is_heard() ? STOP_WAIT_NS : 0,
         .hurry = &parts->hurry,
+        .crash_limit = config->crash_limit,
     };
     if (!scheduler_start(&scheduler, &parts->scheduler, err))
         return false;
@@ -330,8 +331,8 @@ static int print_config(const struct config *config)
            config->upload_limit_bytes >> 20);
     printf("disk_reserve_mb  %" PRIu64 "\n", config->disk_reserve_bytes >> 20);
     printf("metrics_kept     %zu\n", config->metrics_kept);
-    printf("checkpoint_interval_s %zu\ncheckpoint_steps %zu\n", config->checkpoint_interval_s,
-           config->checkpoint_steps);
+    printf("checkpoint_interval_s %zu\ncheckpoint_steps %zu\ncrash_limit      %zu\n",
+           config->checkpoint_interval_s, config->checkpoint_steps, config->crash_limit);
     return 0;
 }
 

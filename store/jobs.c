@@ -1,6 +1,7 @@
 #include "store/jobs.h"
 
 #include "daemon/base/clock.h"
+#include "store/attempts.h"
 #include "store/checkpoints.h"
 #include "store/deliveries.h"
 #include "store/events_insert.h"
@@ -483,6 +484,8 @@ static bool complete(struct store *store, const char *id, const struct job_chang
         goto fail;
     if (change->result_file && !files_insert(store, change->result_file, NULL, err))
         goto fail;
+    if (change->death && !attempts_set_death(store, change->death, err))
+        goto fail;
     if (!events_insert(store, id, events, event_count, err))
         goto fail;
     return sql_commit(store, err);
@@ -537,6 +540,9 @@ bool jobs_move(struct store *store, const char *id, enum job_state from, enum jo
         explain(store, id, job_state_name(from), err);
         goto fail;
     }
+    if (!change->death && (from == JOB_VALIDATING_FILES || from == JOB_RUNNING) &&
+        !attempts_clear(store, id, err))
+        goto fail;
     if (job_state_is_final(to) && !deliveries_insert(store, id, job_state_name(to), err))
         goto fail;
     return complete(store, id, change, events, event_count, err);

@@ -13,6 +13,7 @@
 #include "store/events.h"
 #include "store/store.h"
 
+struct attempt_record;
 struct checkpoint_record;
 struct file_record;
 struct model_record;
@@ -133,6 +134,8 @@ struct job_change {
     size_t model_count;
     const struct checkpoint_record *checkpoint;
     const struct file_record *result_file; /* becomes the job's */
+    /* The daemon died, and this is held against the job; NULL: a run ends in order. */
+    const struct attempt_record *death;
 };
 #define JOB_CHANGE_NONE                                                                            \
     ((struct job_change){.total_steps = -1, .completed_steps = -1, .trained_tokens = -1})

@@ -201,7 +201,7 @@ static const char version_2[] =
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);";
 
 /* Where deleted records stood in their lists, for whoever pages on from one; and to how many metrics a
- * finished job was thinned. */
+ * finished job was thinned; how runs fared that did not end in order. */
 static const char version_3[] =
     "CREATE TABLE gone ("
     " list TEXT NOT NULL," /* the table it was in */
@@ -221,6 +221,17 @@ static const char version_3[] =
     " ('webhooks', old.id, old.created_unix_s, old.seq, unixepoch()); END;"
 
     "ALTER TABLE jobs ADD COLUMN metrics_max INTEGER NOT NULL DEFAULT 0;" /* 0: not thinned */
-    "CREATE INDEX jobs_to_thin ON jobs (metrics_max, finished_unix_s) WHERE result_file != '';";
+    "CREATE INDEX jobs_to_thin ON jobs (metrics_max, finished_unix_s) WHERE result_file != '';"
+
+    "CREATE TABLE attempts (" /* deaths of the daemon, and the newest resume checkpoint */
+    " job_id TEXT PRIMARY KEY REFERENCES jobs (id) ON DELETE CASCADE,"
+    " is_reading INTEGER NOT NULL DEFAULT 0,"
+    " death_count INTEGER NOT NULL DEFAULT 0,"
+    " death_step INTEGER NOT NULL DEFAULT 0,"
+    " kept_step INTEGER NOT NULL DEFAULT 0,"
+    " kept_unix_s INTEGER NOT NULL DEFAULT 0,"
+    " kept_bytes INTEGER NOT NULL DEFAULT 0);"
+    "CREATE INDEX attempts_reading ON attempts (job_id) WHERE is_reading;"
+    "CREATE INDEX attempts_of_suspects ON attempts (job_id) WHERE death_count > 0;";
 
 const char *const migrations[MIGRATION_COUNT] = {version_1, version_2, version_3};

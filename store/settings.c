@@ -28,3 +28,38 @@ bool settings_get_or_set(struct store *store, const char *name, const char *prop
     sql_end(statement);
     return ok;
 }
+
+bool settings_exchange(struct store *store, const char *name, const char *value,
+                       char ret_before[SETTING_VALUE_SIZE], struct error *err)
+{
+    char before[SETTING_VALUE_SIZE] = "";
+    sqlite3_stmt *statement = NULL;
+    bool row = false, ok;
+
+    assert(strlen(value) < SETTING_VALUE_SIZE);
+    if (!sql_begin(store, err))
+        return false;
+    ok = sql_start(store, "SELECT value FROM settings WHERE name = ?1", &statement, err);
+    if (ok) {
+        sql_bind_text(store, statement, 1, name);
+        ok = sql_next(store, statement, &row, err);
+        if (ok && row)
+            sql_copy_text(statement, 0, before, sizeof(before));
+        sql_end(statement);
+    }
+    ok = ok && sql_start(store, "INSERT OR REPLACE INTO settings (name, value) VALUES (?1, ?2)",
+                         &statement, err);
+    if (ok) {
+        sql_bind_text(store, statement, 1, name);
+        sql_bind_text(store, statement, 2, value);
+        ok = sql_run(store, statement, err);
+    }
+    if (!ok) {
+        sql_rollback(store);
+        return false;
+    }
+    if (!sql_commit(store, err))
+        return false;
+    memcpy(ret_before, before, sizeof(before));
+    return true;
+}

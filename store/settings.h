@@ -17,4 +17,8 @@
 MUST_CHECK bool settings_get_or_set(struct store *store, const char *name, const char *proposal,
                                     char ret_value[SETTING_VALUE_SIZE], struct error *err);
 
+/* *ret_before: the value of that name, "" where there was none. Then it is `value`. */
+MUST_CHECK bool settings_exchange(struct store *store, const char *name, const char *value,
+                                  char ret_before[SETTING_VALUE_SIZE], struct error *err);
+
 #endif

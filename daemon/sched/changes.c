@@ -41,10 +41,12 @@ static struct json *failure_data(const char *code, const struct error *fault, co
     return data;
 }
 
-/* "invalid_training_file", else the error's kind. */
+/* Its word, "invalid_training_file", else the error's kind. */
 static void name_failure(const struct error *fault, char *ret_code, size_t capacity)
 {
-    if (fault->code == ERR_INVALID && fault->param[0])
+    if (fault->word[0])
+        (void)snprintf(ret_code, capacity, "%s", fault->word);
+    else if (fault->code == ERR_INVALID && fault->param[0])
         (void)snprintf(ret_code, capacity, "invalid_%s", fault->param);
     else
         (void)snprintf(ret_code, capacity, "%s", error_code_name(fault->code));

@@ -19,8 +19,8 @@
 #define RESUME_PREFIX "resume-" /* as the trainer names them */
 #define NAME_CHARACTERS 8       /* of the job's id, at the end of the model's name */
 
-static bool find_checkpoints(const char *state_folder, const char *job_id, char *ret_path,
-                             size_t capacity, struct error *err)
+bool jobfiles_find_checkpoints(const char *state_folder, const char *job_id, char *ret_path,
+                               size_t capacity, struct error *err)
 {
     char all[JOBFILES_PATH_BYTES];
 
@@ -151,8 +151,8 @@ bool jobfiles_find(const struct scheduler_options *options, struct store *store,
         !find_all_data(state, job, ret_files, err) ||
         !find_start(state, store, job, ret_files, err) ||
         !artifact_path(ret_files->adapter, sizeof(ret_files->adapter), state, artifact, err) ||
-        !find_checkpoints(state, job->id, ret_files->checkpoints, sizeof(ret_files->checkpoints),
-                          err))
+        !jobfiles_find_checkpoints(state, job->id, ret_files->checkpoints,
+                                   sizeof(ret_files->checkpoints), err))
         return false;
     ret_files->job.hyper.seed = (uint64_t)job->seed;
     return file_make_folder(ret_files->checkpoints, err);
@@ -166,7 +166,7 @@ uint64_t jobfiles_held_bytes(const char *state_folder, const char *job_id)
     uint64_t bytes = 0;
     DIR *open_folder;
 
-    if (!find_checkpoints(state_folder, job_id, folder, sizeof(folder), NULL))
+    if (!jobfiles_find_checkpoints(state_folder, job_id, folder, sizeof(folder), NULL))
         return 0;
     open_folder = opendir(folder);
     while (open_folder && (entry = readdir(open_folder)) != NULL) {
@@ -193,7 +193,7 @@ void jobfiles_remove_resume(const char *state_folder, const char *job_id)
     const struct dirent *entry;
     DIR *open_folder;
 
-    if (!find_checkpoints(state_folder, job_id, folder, sizeof(folder), NULL))
+    if (!jobfiles_find_checkpoints(state_folder, job_id, folder, sizeof(folder), NULL))
         return;
     open_folder = opendir(folder);
     if (!open_folder)

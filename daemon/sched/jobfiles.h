@@ -44,6 +44,9 @@ MUST_CHECK bool jobfiles_find(const struct scheduler_options *options, struct st
                               struct error *err);
 /* What a job's checkpoint folder holds; 0 where there is none. */
 uint64_t jobfiles_held_bytes(const char *state_folder, const char *job_id);
+/* Where its checkpoints lie. */
+MUST_CHECK bool jobfiles_find_checkpoints(const char *state_folder, const char *job_id,
+                                          char *ret_path, size_t capacity, struct error *err);
 /* Removes a file nobody needs; one that stays costs space and is logged. */
 void jobfiles_remove(const char *path);
 /* Removes the resume checkpoints of a job that has ended, and its folder if nothing else is in it. */

@@ -3,6 +3,7 @@
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
 #include "daemon/sched/changes.h"
+#include "daemon/sched/deaths.h"
 #include "daemon/sched/disk.h"
 #include "daemon/sched/placement.h"
 #include "daemon/sched/waiting.h"
@@ -12,8 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define LOOKED_AT 256 /* jobs recovered at once */
 
 /* ---- create, cancel, judge -------------------------------------------------------------------------- */
 
@@ -146,6 +145,7 @@ static bool start_job(struct queue *queue, struct waiting_choice *choice, size_t
     bool ok = true;
 
     json_add_string(data, "device", device_id);
+    json_add_int(data, "attempt", job->attempt_count + 1);
     notes_init(&notes);
     if (placement_is_fallback(&choice->view, job, queue->slots.items[slot].device, fallback,
                               sizeof(fallback)))
@@ -358,10 +358,9 @@ bool queue_stop(void *owner, void *arguments, struct error *err)
     struct queue *queue = owner;
 
     (void)arguments;
-    (void)err; /* nothing here can fail */
     queue->stopping = true;
     slots_stop(&queue->slots);
-    return true;
+    return attempts_end_reading(queue->store, err); /* who still reads is no dead */
 }
 
 bool queue_abandon(void *owner, void *arguments, struct error *err)
@@ -397,29 +396,6 @@ bool queue_ping(void *owner, void *arguments, struct error *err)
 
 /* ---- start and end -------------------------------------------------------------------------------------- */
 
-static bool recover(struct queue *queue, struct error *err)
-{
-    const struct job_place first = JOB_PLACE_FIRST;
-    struct job_record *jobs = NULL;
-    struct notes notes;
-    size_t count = 0;
-    bool ok;
-
-    notes_init(&notes);
-    notes_add(&notes, EVENT_WARN, "state", notes_status(job_state_name(JOB_QUEUED)),
-              "The daemon ended while the job ran; it is queued again and goes on from its last "
-              "checkpoint");
-    do {
-        ok = jobs_list_state(queue->store, JOB_RUNNING, &first, LOOKED_AT, &jobs, &count, err);
-        for (size_t i = 0; ok && i < count; i++)
-            ok = changes_move(queue, jobs[i].id, JOB_RUNNING, JOB_QUEUED, NULL, &notes, err);
-        jobs_free(jobs, count);
-        jobs = NULL;
-    } while (ok && count > 0);
-    notes_release(&notes);
-    return ok;
-}
-
 bool queue_open(const struct scheduler_options *options, struct mailbox *mailbox,
                 struct queue **ret_queue, struct error *err)
 {
@@ -432,7 +408,8 @@ bool queue_open(const struct scheduler_options *options, struct mailbox *mailbox
     queue->mailbox = mailbox;
     if (!inventory_open(options->devices, options->state_folder, &queue->inventory, err) ||
         !digests_new(&queue->digests, err) ||
-        !store_open(options->database_path, false, &queue->store, err) || !recover(queue, err)) {
+        !store_open(options->database_path, false, &queue->store, err) ||
+        !deaths_recover(queue, err)) {
         queue_close(queue);
         return false;
     }

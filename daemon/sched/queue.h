@@ -35,7 +35,7 @@ struct queue {
     struct inventory *inventory;
 };
 
-/* Jobs found running go back to queued. */
+/* Jobs found at work are judged: deaths.h. */
 MUST_CHECK bool queue_open(const struct scheduler_options *options, struct mailbox *mailbox,
                            struct queue **ret_queue, struct error *err);
 void queue_close(struct queue *queue); /* NULL is fine */

@@ -9,6 +9,8 @@
 #include "daemon/sched/events.h"
 #include "daemon/sched/inventory.h"
 #include "daemon/sched/jobfiles.h"
+#include "daemon/sched/place.h"
+#include "daemon/sched/plan.h"
 #include "daemon/sched/results.h"
 #include "daemon/sched/warnings.h"
 #include "store/checkpoints.h"
@@ -34,6 +36,7 @@ struct run {
     /* Told before this start: after a kill the same steps are made again, and not told twice. */
     int64_t told_steps;
     struct error disk_fault; /* what the disk refused; ERR_NONE: nothing */
+    struct place place;
     bool has_last;
     struct checkpoint_record last; /* of the last epoch: its file is the final adapter */
 };
@@ -111,92 +114,16 @@ static bool keep_for_resume(void *context)
            !atomic_load_explicit(&run->slot->cancelled, memory_order_acquire);
 }
 
-static struct json *memory_json(const struct train_plan *plan)
-{
-    const struct model_plan *memory = &plan->memory;
-    const size_t counted =
-        memory->weights_bytes + memory->adapter_bytes + memory->activations_bytes;
-    struct json *object = json_new_object();
-
-    json_add_int(object, "weights_bytes", (int64_t)memory->weights_bytes);
-    json_add_int(object, "adapter_and_optimizer_bytes", (int64_t)memory->adapter_bytes);
-    json_add_int(object, "activations_bytes", (int64_t)memory->activations_bytes);
-    json_add_int(object, "other_bytes", (int64_t)(plan->total_bytes - counted));
-    json_add_int(object, "total_bytes", (int64_t)plan->total_bytes);
-    json_add_int(object, "mapped_bytes", (int64_t)memory->mapped_bytes);
-    json_add_int(object, "batch_tokens", (int64_t)plan->batch_tokens);
-    json_add_int(object, "layers", (int64_t)plan->layer_count);
-    json_add_int(object, "recomputed_layers", (int64_t)plan->recomputed_layers);
-    return object;
-}
-
-#define MEGABYTES(bytes) ((bytes) / 1000000)
-
-/* What the job will take, said where it is followed and in the log. */
-static void note_memory(const struct run *run, const struct train_plan *plan, struct notes *notes)
-{
-    const struct model_plan *memory = &plan->memory;
-    char layers[80], text[320];
-
-    if (plan->recomputed_layers > 0)
-        (void)snprintf(layers, sizeof(layers), "%zu of %zu layers are computed again in backward",
-                       plan->recomputed_layers, plan->layer_count);
-    else
-        (void)snprintf(layers, sizeof(layers), "no layer is computed again");
-    (void)snprintf(text, sizeof(text),
-                   "Memory: %zu MB, of them weights %zu, adapter and optimiser %zu, activations "
-                   "%zu; %zu tokens at once, %s",
-                   MEGABYTES(plan->total_bytes), MEGABYTES(memory->weights_bytes),
-                   MEGABYTES(memory->adapter_bytes), MEGABYTES(memory->activations_bytes),
-                   plan->batch_tokens, layers);
-    notes_add(notes, EVENT_INFO, "message", memory_json(plan), "%s", text);
-    log_write_for(LOG_LEVEL_INFO, "job", run->job->id, "%s", text);
-}
-
-static struct json *plan_json(const struct run *run, const struct train_plan *plan)
-{
-    static const char *const kept[] = {"training_data", "validation_data", "test_data",
-                                       "disk_bytes", "memory_needs"};
-    struct json *object = json_new_object();
-    struct json *groups = json_new_array(), *old = NULL;
-
-    if (run->job->plan_json &&
-        json_parse(run->job->plan_json, strlen(run->job->plan_json), &old, NULL)) {
-        for (size_t i = 0; i < COUNT_OF(kept); i++) {
-            if (json_member(old, kept[i]))
-                json_add(object, kept[i], json_copy(json_member(old, kept[i])));
-        }
-        json_free(old);
-    }
-    json_add_int(object, "training_examples", (int64_t)plan->example_count);
-    json_add_int(object, "validation_examples", (int64_t)plan->validation_count);
-    json_add_int(object, "total_steps", (int64_t)plan->total_steps);
-    json_add_int(object, "steps_per_epoch", (int64_t)plan->steps_per_epoch);
-    json_add_int(object, "warmup_steps", (int64_t)plan->warmup_steps);
-    json_add_int(object, "first_step", (int64_t)plan->first_step);
-    json_add_int(object, "trained_tokens_per_epoch", (int64_t)plan->trained_tokens_per_epoch);
-    json_add_int(object, "batch_tokens", (int64_t)plan->batch_tokens);
-    json_add(object, "memory", memory_json(plan));
-    for (size_t i = 0; i < plan->skipped_group_count; i++) {
-        struct json *group = json_new_object();
-
-        json_add_string(group, "path", plan->skipped_groups[i]);
-        json_add_string(group, "reason", "all zero in the base");
-        json_add(groups, NULL, group);
-    }
-    json_add(object, "skipped_groups", groups);
-    return object;
-}
-
 static void on_plan(void *context, const struct train_plan *plan)
 {
     struct run *run = context;
     struct job_change change = JOB_CHANGE_NONE;
-    struct json *object = plan_json(run, plan);
+    struct json *object = plan_json(run->job, plan);
     struct error err = {0};
     struct notes notes;
     char *text = NULL;
 
+    place_note(&run->place, (int64_t)plan->first_step);
     if (!json_print_text(object, &text, &err))
         log_failure(run, "keep the plan", &err);
     change.plan_json = text;
@@ -209,7 +136,7 @@ static void on_plan(void *context, const struct train_plan *plan)
         notes_add(&notes, EVENT_INFO, "message", NULL,
                   "Training %zu examples in %zu steps, validating with %zu", plan->example_count,
                   plan->total_steps, plan->validation_count);
-    note_memory(run, plan, &notes);
+    plan_note_memory(run->job, plan, &notes);
     (void)update(run, &change, &notes, "keep the plan"); /* logged */
     notes_release(&notes);
     free(text);
@@ -254,6 +181,7 @@ static void on_step(void *context, const struct train_step *step)
 
     if (!disk_check_service(run->parts->queue->options->disk, &fault))
         stop_for_disk(run, &fault);
+    place_note(&run->place, (int64_t)step->step);
     note_pace(run, step);
     if (slots_settle(&run->parts->queue->slots, run->parts->slot))
         mailbox_tell_news(run->parts->queue->mailbox); /* another job may fit beside this one */
@@ -400,6 +328,21 @@ static void before_checkpoint(void *context)
     recorder_drain(run->parts->recorder);
 }
 
+static void on_checkpoint(void *context, size_t step, const char *path, uint64_t size_bytes,
+                          const char *sha256)
+{
+    struct run *run = context;
+    struct error err = {0};
+    bool cleared;
+
+    (void)path; /* found by their names, and whole by the digests beside them */
+    (void)sha256;
+    if (!place_keep(&run->place, (int64_t)step, size_bytes, &cleared, &err))
+        log_failure(run, "record a resume checkpoint", &err);
+    else if (cleared)
+        mailbox_tell_news(run->parts->queue->mailbox); /* others may run beside it */
+}
+
 static void on_warning(void *context, const char *text)
 {
     add_warning(context, "training", text);
@@ -423,7 +366,7 @@ static bool prepare(struct run *run, struct error *err)
     run->files.job.digests = parts->queue->digests;
     if (parts->memory_limit_bytes > 0) /* what the others on the device leave */
         run->files.job.memory_limit_bytes = (size_t)parts->memory_limit_bytes;
-    return true;
+    return place_begin(&run->place, parts->store, job->id, &run->files.job, err);
 }
 
 /* The final model, and the last epoch's checkpoint that shares its file. */
@@ -493,6 +436,7 @@ static enum outcome_kind train(struct run *run, struct train_result *ret_result,
                                       .on_step = on_step,
                                       .on_epoch = on_epoch,
                                       .before_checkpoint = before_checkpoint,
+                                      .on_checkpoint = on_checkpoint,
                                       .on_warning = on_warning};
 
     if (!prepare(run, fault) ||
@@ -592,6 +536,7 @@ bool run_job(const struct run_parts *parts, struct job_record *job)
     run->parts = parts;
     run->slot = &parts->queue->slots.items[parts->slot];
     run->job = job;
+    run->place.descriptor = -1;
     recorder_begin(parts->recorder, job->id, &run->slot->stop);
     outcome.kind = train(run, &result, &fault);
     outcome.steps = (int64_t)result.steps;
@@ -607,6 +552,7 @@ bool run_job(const struct run_parts *parts, struct job_record *job)
         if (run->disk_fault.code != ERR_NONE)
             give_back(run, &outcome);
     }
+    place_end(&run->place);
     kept = hand_in(parts, &outcome);
     if (kept && has_ended(run, &outcome))
         jobfiles_remove_resume(parts->queue->options->state_folder, job->id);

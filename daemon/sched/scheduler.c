@@ -17,6 +17,7 @@
 #include "daemon/sched/sweep.h"
 #include "daemon/sched/validator.h"
 #include "daemon/sched/worker.h"
+#include "store/attempts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -259,7 +260,17 @@ bool scheduler_look_ahead(struct scheduler *scheduler, struct store *store,
                           const struct job_record *jobs, size_t count,
                           struct job_outlook *ret_outlooks, struct error *err)
 {
-    return forecast_jobs(scheduler->queue, store, jobs, count, ret_outlooks, err);
+    bool ok = forecast_jobs(scheduler->queue, store, jobs, count, ret_outlooks, err);
+
+    for (size_t i = 0; ok && i < count; i++) {
+        struct attempt_record attempt = {0};
+
+        ok = job_state_is_final(jobs[i].state) || attempts_get(store, jobs[i].id, &attempt, err);
+        ret_outlooks[i].kept_step = attempt.kept_step;
+        ret_outlooks[i].kept_unix_s = attempt.kept_unix_s;
+        ret_outlooks[i].kept_bytes = attempt.kept_bytes;
+    }
+    return ok;
 }
 
 /* ---- questions about data ---------------------------------------------------------------------------- */

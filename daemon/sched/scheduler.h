@@ -36,6 +36,7 @@ struct scheduler_options {
     /* Between a job's resume checkpoints: time (0: 30 s), steps (0: by time alone). */
     int64_t checkpoint_interval_ns;
     size_t checkpoint_steps;
+    size_t crash_limit; /* deaths.h has the rule; 0: no limit */
     /* A device as it is now, for tests with devices that are not there; NULL: backend_describe. */
     void (*describe)(const struct device *device, struct backend_device *ret_now);
     int64_t stop_wait_ns;     /* for threads to end at a stop; 0: 1.2 s */
@@ -100,6 +101,7 @@ MUST_CHECK bool scheduler_move(struct scheduler *scheduler, const char *job_id,
 struct job_outlook {
     int64_t queue_position; /* among all that wait, from 1 */
     int64_t start_unix_s, finish_unix_s;
+    int64_t kept_step, kept_unix_s, kept_bytes; /* of the newest resume checkpoint */
 };
 /* One for each of the jobs, with the caller's store. */
 MUST_CHECK bool scheduler_look_ahead(struct scheduler *scheduler, struct store *store,

@@ -5,6 +5,7 @@
 #include "daemon/base/size.h"
 #include "daemon/sched/bases.h"
 #include "daemon/sched/datasets.h"
+#include "daemon/sched/deaths.h"
 #include "daemon/sched/disk.h"
 #include "daemon/sched/jobfiles.h"
 #include "daemon/sched/queue.h"
@@ -211,7 +212,21 @@ static bool read_files(struct validator *validator, const struct job_record *job
             train_check_files(&files->job, &files->test, &found->reports[JOBFILES_TEST], fault));
 }
 
-/* False: the verdict could not be kept. */
+/* The next start knows by it whose files were read when the daemon died. */
+static bool begin(struct validator *validator, const struct job_record *job, struct error *err)
+{
+    char id[STORE_ID_SIZE];
+
+    (void)snprintf(id, sizeof(id), "%s", job->id);
+    if (mailbox_call(validator->mailbox, deaths_begin_reading, id, err))
+        return true;
+    if (err->code != ERR_UNAVAILABLE)
+        log_write_for(LOG_LEVEL_WARN, "job", job->id, "its files are not read yet: %s",
+                      err->message);
+    return false;
+}
+
+/* False: the verdict could not be kept, or the files not be read. */
 static bool judge(struct validator *validator, const struct job_record *job)
 {
     struct finding *finding = calloc(1, sizeof(*finding));
@@ -221,6 +236,11 @@ static bool judge(struct validator *validator, const struct job_record *job)
     if (!finding)
         return false;
     notes_init(&finding->notes);
+    if (!begin(validator, job, &err)) {
+        (void)disk_report(validator->options->disk, &err); /* looked at again in a while */
+        free(finding);
+        return false;
+    }
     accepted = read_files(validator, job, finding);
     if (!accepted && error_is_disk(&finding->fault)) { /* not the files' fault: later */
         err = finding->fault;

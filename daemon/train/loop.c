@@ -282,6 +282,7 @@ bool loop_keep(struct loop *loop, struct error *err)
         return false;
     loop->kept_step = done->step;
     loop->kept_epochs = done->epochs_told;
+    loop->has_kept = true;
     loop->kept_ns = clock_monotonic_ns();
     if (loop->hooks->on_checkpoint)
         loop->hooks->on_checkpoint(loop->hooks->context, (size_t)done->step, file.path,
@@ -295,6 +296,8 @@ static bool keep_is_due(const struct loop *loop)
     const int64_t interval_ns =
         job->checkpoint_interval_ns > 0 ? job->checkpoint_interval_ns : CHECKPOINT_INTERVAL_NS;
 
+    if (job->checkpoint_soon && !loop->has_kept)
+        return true;
     if (job->checkpoint_interval_steps > 0 &&
         loop->done.step - loop->kept_step >= job->checkpoint_interval_steps)
         return true;

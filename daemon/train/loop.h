@@ -38,6 +38,7 @@ struct loop {
     const struct example **lines;    /* [batch] */
     uint64_t kept_step, kept_epochs; /* of the last resume checkpoint; the caller sets them too */
     int64_t kept_ns;                 /* when, by the monotonic clock */
+    bool has_kept;                   /* in this run */
 };
 
 enum loop_end { LOOP_FINISHED, LOOP_STOPPED };

@@ -58,6 +58,7 @@ struct train_job {
     size_t batch_token_limit;         /* tokens of one micro-batch; 0: the plan decides */
     int64_t checkpoint_interval_ns;   /* time between resume checkpoints; 0: the default of 30 s */
     size_t checkpoint_interval_steps; /* 0: by time alone */
+    bool checkpoint_soon;             /* the first of a run after its first step */
 };
 
 struct train_plan { /* what will happen; told before the first step */

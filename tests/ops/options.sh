@@ -63,6 +63,9 @@ result "but not all the time" refuses "'checkpoint_interval_s'" --config "$work/
 result "500 steps of a finished job are kept" checks "metrics_kept     500\$"
 echo '{"metrics_kept": 3}' >"$work/bad.json"
 result "but not as few as 3" refuses "metrics_kept is 3" --config "$work/bad.json" --check-config
+result "two deaths in one place fail a job" checks "crash_limit      2\$"
+echo '{"crash_limit": 0}' >"$work/good.json"
+result "or none" checks "crash_limit      0\$" --config "$work/good.json"
 result "the version is told" says "needled $(cat daemon/VERSION)" --version
 result "the help lists the options" says "--check-config" --help
 

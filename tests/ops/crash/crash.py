@@ -28,7 +28,8 @@ MINI = ROOT / "tests/fixtures/needle3/mini"
 FINAL = ("succeeded", "failed", "cancelled")
 JOBS = "/v1/fine_tuning/jobs"
 UNFINISHED_MAX = 6  # of the small jobs
-SETTINGS = {"checkpoint_steps": 20, "checkpoint_interval_s": 1, "jobs_per_device": 2, "log_level": "info"}
+SETTINGS = {"checkpoint_steps": 20, "checkpoint_interval_s": 1, "jobs_per_device": 2, "crash_limit": 0,
+            "metrics_kept": 0}
 
 
 def hyper(epochs, batch, rank):
