@@ -14,6 +14,7 @@
 #include "daemon/base/log.h"
 #include "daemon/sched/datasets.h"
 #include "daemon/sched/scheduler.h"
+#include "store/retention.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -275,6 +276,9 @@ static void handle(struct request *request)
         err = (struct error){0};
         ok = try_to_handle(request, &err);
     }
+    if (!ok && err.code == ERR_NOT_FOUND && request->route->access != ROUTE_OPEN &&
+        request->params[0])
+        retention_explain(request->store, request->params[0], &err);
     if (!ok) {
         if (response_status_of(err.code) >= 500)
             log_write_for(LOG_LEVEL_WARN, "request", request->id, "%s", err.message);

@@ -49,6 +49,8 @@ static void work(struct pool_task *task)
         log_write(LOG_LEVEL_WARN, "keep when keys were used: %s", err.message);
     if (store && !keep_small(housekeeping, store, &err))
         log_write(LOG_LEVEL_WARN, "thin what is kept of ended jobs: %s", err.message);
+    if (store && !scheduler_sweep(services->scheduler, store, &err))
+        log_write(LOG_LEVEL_WARN, "remove what is too old: %s", err.message);
     (void)scheduler_report_disk(services->scheduler, &err); /* looked at again in a while */
     scheduler_look_at_disk(services->scheduler);
     stores_give(services->stores, store);

@@ -3,7 +3,8 @@
  *
  * Purpose    Every few seconds a thread of the pool removes files and reserved uploads that are over,
  *            thins what the database keeps of jobs that ended,
- *            writes down when keys were used, and looks whether a full disk has room again.
+ *            removes what is too old or too much, writes down when keys were used, and looks whether a
+ *            full disk has room again.
  * Ownership  Embedded by the server; services and pool are borrowed.
  * Threads    housekeeping_tick from one thread; the work is the pool's.
  * Failure    Logged, and tried again at the next turn.

@@ -10,8 +10,9 @@
 #include <string.h>
 
 /* Any other status is counted with the last of its hundred: 499, 599. */
-static const unsigned statuses[] = {200, 201, 204, 206, 299, 307, 399, 400, 401, 402, 403, 404, 405,
-                                    409, 413, 415, 416, 422, 429, 499, 500, 501, 503, 507, 599};
+static const unsigned statuses[] = {200, 201, 204, 206, 299, 307, 399, 400, 401,
+                                    402, 403, 404, 405, 409, 410, 413, 415, 416,
+                                    422, 429, 499, 500, 501, 503, 507, 599};
 #define STATUS_COUNT COUNT_OF(statuses)
 
 static const double bounds_s[] = {0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60};

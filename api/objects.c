@@ -305,6 +305,7 @@ struct json *objects_checkpoint(const struct checkpoint_record *checkpoint)
     json_add_string(object, "fine_tuned_model_checkpoint", checkpoint->model_id);
     json_add_string(object, "fine_tuning_job_id", checkpoint->job_id);
     json_add_int(object, "step_number", checkpoint->step);
+    json_add_bool(object, "available", checkpoint->available);
     json_add(object, "metrics", metrics);
     return object;
 }

@@ -46,7 +46,7 @@ static const struct {
 } words[] = {
     {"quota_exceeded", 402}, /* as the hosted platform answers */
     {"idempotency_key_reused", 422}, {"missing_scope", 403}, {"not_owner", 403},
-    {"queue_limit_reached", 429},    {"not_available", 501},
+    {"queue_limit_reached", 429},    {"not_available", 501}, {"gone", 410},
 };
 
 static unsigned status_of(const struct error *err)
@@ -124,13 +124,19 @@ bool response_set_file(struct response *response, const char *path, const char *
     struct stat about;
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 
-    if (descriptor < 0 || fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode)) {
+    if (descriptor < 0 || fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode) ||
+        about.st_uid != geteuid()) {
         int reason = errno;
 
         if (descriptor >= 0)
             (void)close(descriptor); /* opened for reading */
+        if (descriptor < 0 && reason == ENOENT)
+            return error_set_word(err, ERR_NOT_FOUND, "gone", "",
+                                  "its record is there, but its file is gone from the disk");
         return error_set(err, ERR_IO, "'%s' cannot be read: %s", path,
-                         descriptor < 0 ? strerror(reason) : "not a plain file");
+                         descriptor >= 0   ? "not a plain file of the daemon's user"
+                         : reason == ELOOP ? "a symbolic link, which is not followed"
+                                           : strerror(reason));
     }
     response_release(response);
     response->kind = RESPONSE_FILE;

@@ -12,6 +12,8 @@
 
 #define KEY_FILE_BYTES ((size_t)4096)
 #define METRICS_KEPT 500    /* 200 kB of the database for each job */
+#define CHECKPOINTS_KEPT 16 /* of a job's epochs, and the best */
+#define DAYS_MAX 36500
 #define METRICS_KEPT_MIN 10 /* as store/upkeep.h wants it */
 #define CHECKPOINT_INTERVAL_S 30
 #define CRASH_LIMIT 2
@@ -40,7 +42,8 @@ const char config_usage[] =
     "keys of the settings file: state_dir models_dir socket_path listen platforms simd public_url\n"
     "allowed_hosts webhook_hosts api_key_file log_level jobs_per_device memory_limit_mb "
     "upload_limit_mb crash_limit\n"
-    "checkpoint_interval_s checkpoint_steps disk_reserve_mb metrics_kept\n";
+    "checkpoint_interval_s checkpoint_steps disk_reserve_mb metrics_kept\n"
+    "uploads_kept_days uploads_kept_mb models_kept_days models_kept_mb checkpoints_kept\n";
 
 static bool copy_text(char *target, size_t capacity, const char *key, const char *text,
                       struct error *err)
@@ -142,6 +145,21 @@ static bool read_environment(struct config *config, struct error *err)
     return text == NULL || text[0] == '\0' || read_jobs_per_device(config, name, text, err);
 }
 
+/* What is removed of itself. */
+static bool read_retention(struct config *config, const struct json *json, struct error *err)
+{
+    return json_get_int(json, "uploads_kept_days", false, 0, DAYS_MAX, &config->uploads_kept_days,
+                        err) &&
+           json_get_int(json, "uploads_kept_mb", false, 0, INT32_MAX, &config->uploads_kept_mb,
+                        err) &&
+           json_get_int(json, "models_kept_days", false, 0, DAYS_MAX, &config->models_kept_days,
+                        err) &&
+           json_get_int(json, "models_kept_mb", false, 0, INT32_MAX, &config->models_kept_mb,
+                        err) &&
+           json_get_int(json, "checkpoints_kept", false, 0, INT32_MAX, &config->checkpoints_kept,
+                        err);
+}
+
 static bool read_limits(struct config *config, const struct json *json, struct error *err)
 {
     int64_t memory_mb = 0;
@@ -161,7 +179,8 @@ static bool read_limits(struct config *config, const struct json *json, struct e
         !json_get_int(json, "checkpoint_steps", false, 0, INT32_MAX, &steps, err) ||
         !json_get_int(json, "crash_limit", false, 0, INT32_MAX, &crashes, err) ||
         !json_get_int(json, "disk_reserve_mb", false, 0, 1 << 24, &reserve_mb, err) ||
-        !json_get_int(json, "metrics_kept", false, 0, INT32_MAX, &kept, err))
+        !json_get_int(json, "metrics_kept", false, 0, INT32_MAX, &kept, err) ||
+        !read_retention(config, json, err))
         return false;
     if (kept > 0 && kept < METRICS_KEPT_MIN)
         return error_set_param(err, ERR_INVALID, "metrics_kept",
@@ -181,11 +200,12 @@ static bool read_limits(struct config *config, const struct json *json, struct e
 static bool read_settings(struct config *config, const struct json *json, struct error *err)
 {
     static const char *const known[] = {
-        "state_dir",       "models_dir",      "socket_path",           "listen",
-        "platforms",       "public_url",      "allowed_hosts",         "api_key_file",
-        "log_level",       "memory_limit_mb", "upload_limit_mb",       "simd",
-        "jobs_per_device", "webhook_hosts",   "checkpoint_interval_s", "checkpoint_steps",
-        "disk_reserve_mb", "metrics_kept",    "crash_limit",           NULL};
+        "state_dir",        "models_dir",      "socket_path",           "listen",
+        "platforms",        "public_url",      "allowed_hosts",         "api_key_file",
+        "log_level",        "memory_limit_mb", "upload_limit_mb",       "simd",
+        "jobs_per_device",  "webhook_hosts",   "checkpoint_interval_s", "checkpoint_steps",
+        "disk_reserve_mb",  "metrics_kept",    "uploads_kept_days",     "uploads_kept_mb",
+        "models_kept_days", "models_kept_mb",  "checkpoints_kept",      "crash_limit", NULL};
     const struct {
         const char *key;
         char *target;
@@ -355,6 +375,7 @@ bool config_read(int argument_count, char **arguments, struct config *ret_config
                              .disk_reserve_bytes = LIMIT_DISK_RESERVE_BYTES,
                              .metrics_kept = METRICS_KEPT,
                              .crash_limit = CRASH_LIMIT,
+                             .checkpoints_kept = CHECKPOINTS_KEPT,
                              .upload_limit_bytes = LIMIT_UPLOAD_BYTES};
     if (!read_environment(&config, err) ||
         !copy_text(config.listen, sizeof(config.listen), "listen", "127.0.0.1:7733", err) ||
@@ -396,6 +417,11 @@ void config_take_changes(struct config *config, const struct config *wanted, cha
         {"checkpoint_steps", config->checkpoint_steps != wanted->checkpoint_steps},
         {"disk_reserve_mb", config->disk_reserve_bytes != wanted->disk_reserve_bytes},
         {"metrics_kept", config->metrics_kept != wanted->metrics_kept},
+        {"uploads_kept_days", config->uploads_kept_days != wanted->uploads_kept_days},
+        {"uploads_kept_mb", config->uploads_kept_mb != wanted->uploads_kept_mb},
+        {"models_kept_days", config->models_kept_days != wanted->models_kept_days},
+        {"models_kept_mb", config->models_kept_mb != wanted->models_kept_mb},
+        {"checkpoints_kept", config->checkpoints_kept != wanted->checkpoints_kept},
     };
     size_t length = 0;
 

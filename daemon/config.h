@@ -47,6 +47,9 @@ struct config {
     size_t memory_limit_bytes; /* of one job; 0: what the device has */
     size_t upload_limit_bytes;
     uint64_t disk_reserve_bytes;  /* that jobs and uploads leave free */
+    /* Uploads and models that no job needs: how old, how many MB in all; 0: any. */
+    int64_t uploads_kept_days, uploads_kept_mb, models_kept_days, models_kept_mb;
+    int64_t checkpoints_kept;     /* epoch checkpoints of a job, and the best; 0: all */
     size_t metrics_kept;          /* of a finished job's steps, at least 10; 0: all */
     size_t checkpoint_interval_s; /* between a job's resume checkpoints */
     size_t checkpoint_steps;      /* the same in steps, whichever comes first; 0: by time alone */

@@ -13,6 +13,7 @@
 #include "daemon/sched/devices.h"
 #include "daemon/sched/disk.h"
 #include "daemon/sched/events.h"
+#include "daemon/sched/keeping.h"
 #include "daemon/sched/restore.h"
 #include "daemon/sched/scheduler.h"
 #include "daemon/service.h"
@@ -30,6 +31,8 @@
 #define EXIT_ABSENT 3 /* a device that the settings demand is not there: it may come */
 #define EXIT_STATE 4  /* a damaged or foreign database: nothing but a person helps */
 #define STOP_WAIT_NS (20 * INT64_C(1000000000)) /* for workers, when a manager grants the time */
+
+#define DAY_S 86400
 
 struct daemon_parts {
     int argument_count;
@@ -58,7 +61,7 @@ static bool make_folders(const struct config *config, struct error *err)
         return false;
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         if (!file_join(path, sizeof(path), config->state_dir, names[i], err) ||
-            !file_make_folder(path, err))
+            !file_make_folder(path, err) || !keeping_check_folder(path, err))
             return false;
     }
     return true;
@@ -114,7 +117,7 @@ static bool start(struct daemon_parts *parts, struct error *err)
 
     if (!json_self_test(err) || !make_folders(config, err) || !take_lock(parts, err) ||
         !disk_open(config->state_dir, config->disk_reserve_bytes, &parts->disk, err) ||
-        !open_store(parts, err) || !datasets_recover(config->state_dir, parts->store, err))
+        !open_store(parts, err) || !keeping_recover(config->state_dir, parts->store, err))
         return false;
     parts->feed = events_feed_new();
     if (parts->feed == NULL)
@@ -126,6 +129,11 @@ static bool start(struct daemon_parts *parts, struct error *err)
         .database_path = parts->database_path,
         .devices = &parts->devices,
         .disk = parts->disk,
+        .retention = {.upload_age_s = config->uploads_kept_days * DAY_S,
+                      .upload_bytes = config->uploads_kept_mb << 20,
+                      .model_age_s = config->models_kept_days * DAY_S,
+                      .model_bytes = config->models_kept_mb << 20,
+                      .checkpoints_per_job = config->checkpoints_kept},
         .feed = parts->feed,
         .memory_limit_bytes = config->memory_limit_bytes,
         .jobs_per_device = config->jobs_per_device,
@@ -330,7 +338,12 @@ static int print_config(const struct config *config)
            config->jobs_per_device, config->memory_limit_bytes >> 20,
            config->upload_limit_bytes >> 20);
     printf("disk_reserve_mb  %" PRIu64 "\n", config->disk_reserve_bytes >> 20);
-    printf("metrics_kept     %zu\n", config->metrics_kept);
+    printf("metrics_kept     %zu\ncheckpoints_kept %" PRId64 "\n", config->metrics_kept,
+           config->checkpoints_kept);
+    printf("uploads_kept_days %" PRId64 "\nuploads_kept_mb  %" PRId64 "\nmodels_kept_days %" PRId64
+           "\nmodels_kept_mb   %" PRId64 "\n",
+           config->uploads_kept_days, config->uploads_kept_mb, config->models_kept_days,
+           config->models_kept_mb);
     printf("checkpoint_interval_s %zu\ncheckpoint_steps %zu\ncrash_limit      %zu\n",
            config->checkpoint_interval_s, config->checkpoint_steps, config->crash_limit);
     return 0;

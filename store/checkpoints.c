@@ -6,6 +6,8 @@
     "id, job_id, model_id, created_unix_s, step, train_loss, train_accuracy, valid_loss, "         \
     "valid_accuracy"
 
+#define AVAILABLE ", EXISTS (SELECT 1 FROM models WHERE models.id = model_id)"
+
 static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *err)
 {
     struct checkpoint_record *checkpoint = ret_record;
@@ -20,6 +22,7 @@ static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *er
     checkpoint->train_accuracy = sql_read_double(statement, 6);
     checkpoint->valid_loss = sql_read_double(statement, 7);
     checkpoint->valid_accuracy = sql_read_double(statement, 8);
+    checkpoint->available = sqlite3_column_int(statement, 9) != 0;
     return true;
 }
 
@@ -70,7 +73,7 @@ bool checkpoints_list(struct store *store, const char *job_id, const struct stor
                       bool *ret_has_more, struct error *err)
 {
     static const struct sql_listing listing =
-        SQL_LISTING(COLUMNS, "checkpoints", " AND job_id = ?3");
+        SQL_LISTING(COLUMNS AVAILABLE, "checkpoints", " AND job_id = ?3");
     sqlite3_stmt *statement = NULL;
     struct sql_rows rows;
 

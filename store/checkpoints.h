@@ -17,6 +17,7 @@ struct checkpoint_record {
     char model_id[STORE_NAME_SIZE];
     int64_t created_unix_s, step;
     double train_loss, train_accuracy, valid_loss, valid_accuracy; /* NAN: none */
+    bool available; /* its model is there; only lists know */
 };
 
 MUST_CHECK bool checkpoints_insert(struct store *store, const struct checkpoint_record *checkpoint,

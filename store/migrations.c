@@ -221,6 +221,13 @@ static const char version_3[] =
     " ('webhooks', old.id, old.created_unix_s, old.seq, unixepoch()); END;"
 
     "ALTER TABLE jobs ADD COLUMN metrics_max INTEGER NOT NULL DEFAULT 0;" /* 0: not thinned */
+    "CREATE TABLE removed (" /* by retention: why an id is not there any more */
+    " seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL UNIQUE,"
+    " reason TEXT NOT NULL,"
+    " removed_unix_s INTEGER NOT NULL);"
+    "CREATE INDEX models_by_job ON models (job_id, step);"
+
     "CREATE INDEX jobs_to_thin ON jobs (metrics_max, finished_unix_s) WHERE result_file != '';"
 
     "CREATE TABLE attempts (" /* deaths of the daemon, and the newest resume checkpoint */

@@ -7,6 +7,7 @@
 #include "daemon/model/tokenizer.h"
 #include "daemon/sched/bases.h"
 #include "daemon/sched/datasets.h"
+#include "daemon/sched/keeping.h"
 #include "daemon/sched/request.h"
 #include "daemon/train/survey.h"
 #include "store/files.h"
@@ -41,7 +42,8 @@ static bool find_file(const struct asks_parts *parts, const char *id, const char
                       struct file_record *ret_file, char *ret_path, struct error *err)
 {
     if (files_get(parts->store, id, ret_file, err) &&
-        dataset_path(ret_path, LIMIT_PATH_BYTES, parts->options->state_folder, id, err))
+        dataset_path(ret_path, LIMIT_PATH_BYTES, parts->options->state_folder, id, err) &&
+        keeping_check_file(ret_path, err))
         return true;
     if (param && err)
         (void)snprintf(err->param, sizeof(err->param), "%s", param);

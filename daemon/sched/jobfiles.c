@@ -5,6 +5,7 @@
 #include "daemon/base/log.h"
 #include "daemon/sched/bases.h"
 #include "daemon/sched/datasets.h"
+#include "daemon/sched/keeping.h"
 #include "daemon/sched/request.h"
 #include "daemon/sched/scheduler.h"
 #include "store/models.h"
@@ -79,6 +80,8 @@ static bool find_data(const char *state_folder, const struct job_record *job,
         if (!dataset_path(files->data[kind][i], JOBFILES_PATH_BYTES, state_folder, list.ids[i],
                           err))
             return false;
+        if (!keeping_check_file(files->data[kind][i], err))
+            return false;
         files->paths[kind][i] = files->data[kind][i];
     }
     *ret_count = list.count;
@@ -120,7 +123,8 @@ static bool find_start(const char *state_folder, struct store *store, const stru
     if (!job->parent_model[0])
         return true;
     if (!models_get(store, job->parent_model, &parent, err) ||
-        !artifact_path(files->start, sizeof(files->start), state_folder, parent.artifact, err)) {
+        !artifact_path(files->start, sizeof(files->start), state_folder, parent.artifact, err) ||
+        !keeping_check_file(files->start, err)) {
         if (err)
             (void)snprintf(err->param, sizeof(err->param), "model");
         return false;

@@ -10,6 +10,7 @@
 #include "daemon/sched/forecast.h"
 #include "daemon/sched/inspect.h"
 #include "daemon/sched/jobfiles.h"
+#include "daemon/sched/keeping.h"
 #include "daemon/sched/order.h"
 #include "daemon/sched/pauses.h"
 #include "daemon/sched/queue.h"
@@ -415,6 +416,11 @@ void scheduler_look_at_disk(struct scheduler *scheduler)
     disk_look(scheduler->options.disk);
     if (!was && disk_check_service(scheduler->options.disk, NULL))
         mailbox_tell_news(scheduler->mailbox);
+}
+
+bool scheduler_sweep(struct scheduler *scheduler, struct store *store, struct error *err)
+{
+    return keeping_sweep(&scheduler->options, store, err);
 }
 
 struct json *scheduler_health_json(struct scheduler *scheduler, bool *ret_healthy)

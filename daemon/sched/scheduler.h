@@ -10,6 +10,7 @@
 #ifndef NEEDLED_SCHEDULER_H
 #define NEEDLED_SCHEDULER_H
 
+#include "store/retention.h"
 #include "store/store.h"
 
 #include <stdatomic.h>
@@ -29,6 +30,7 @@ struct scheduler_options {
     const char *models_folder; /* <base>/base.safetensors, <base>/tokenizer.model */
     const char *database_path;
     const struct devices *devices;
+    struct retention_limits retention;
     struct disk *disk; /* of the state folder; NULL: always good (tests) */
     struct events_feed *feed;
     _Atomic size_t memory_limit_bytes; /* per job; 0: what the device has; may change */
@@ -147,8 +149,11 @@ MUST_CHECK bool scheduler_check_disk(struct scheduler *scheduler, uint64_t more_
                                      struct error *err);
 /* An error that a request met: if it is the disk's, all hear of it. True: there is more room now. */
 bool scheduler_report_disk(struct scheduler *scheduler, const struct error *why);
-/* Now and then: whether a full disk has room again, and what is too old (retention.h). */
+/* Now and then: whether a full disk has room again. */
 void scheduler_look_at_disk(struct scheduler *scheduler);
+/* The same: removes what is too old, or too much (retention.h). */
+MUST_CHECK bool scheduler_sweep(struct scheduler *scheduler, struct store *store,
+                                struct error *err);
 
 /* {"status":"ok", ...} of /healthz; *ret_healthy false makes it a 503. "degraded" is no 503: the daemon
  * answers, and a restart would not mend the disk. */
