@@ -47,6 +47,7 @@ export class Chart {
             el('figcaption', { class: 'chart-head' }, el('h3', {}, title), this.legend),
             el('div', { class: 'chart-frame' }, this.place, this.none));
         this.place.addEventListener('keydown', (event) => this.onKey(event));
+        this.element.chart = this; /* for who looks from outside */
         this.sizes = new ResizeObserver(() => this.resize());
         this.sizes.observe(this.place);
         group.add(this);

@@ -52,7 +52,7 @@ export class Finished {
 
     makeControls() {
         const input = el('input', { class: 'input', type: 'search', placeholder: 'Name, id or model',
-                                    'aria-label': 'Search finished jobs', autocomplete: 'off', spellcheck: 'false' });
+                                    'aria-label': 'Search finished jobs', spellcheck: 'false' });
         let timer = null;
         input.addEventListener('input', () => {
             clearTimeout(timer);
