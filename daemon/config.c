@@ -199,13 +199,31 @@ static bool read_limits(struct config *config, const struct json *json, struct e
 
 static bool read_settings(struct config *config, const struct json *json, struct error *err)
 {
-    static const char *const known[] = {
-        "state_dir",        "models_dir",      "socket_path",           "listen",
-        "platforms",        "public_url",      "allowed_hosts",         "api_key_file",
-        "log_level",        "memory_limit_mb", "upload_limit_mb",       "simd",
-        "jobs_per_device",  "webhook_hosts",   "checkpoint_interval_s", "checkpoint_steps",
-        "disk_reserve_mb",  "metrics_kept",    "uploads_kept_days",     "uploads_kept_mb",
-        "models_kept_days", "models_kept_mb",  "checkpoints_kept",      "crash_limit", NULL};
+    static const char *const known[] = {"state_dir",
+                                        "models_dir",
+                                        "socket_path",
+                                        "listen",
+                                        "platforms",
+                                        "public_url",
+                                        "allowed_hosts",
+                                        "api_key_file",
+                                        "log_level",
+                                        "memory_limit_mb",
+                                        "upload_limit_mb",
+                                        "simd",
+                                        "jobs_per_device",
+                                        "webhook_hosts",
+                                        "checkpoint_interval_s",
+                                        "checkpoint_steps",
+                                        "disk_reserve_mb",
+                                        "metrics_kept",
+                                        "uploads_kept_days",
+                                        "uploads_kept_mb",
+                                        "models_kept_days",
+                                        "models_kept_mb",
+                                        "checkpoints_kept",
+                                        "crash_limit",
+                                        NULL};
     const struct {
         const char *key;
         char *target;
