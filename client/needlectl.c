@@ -23,7 +23,7 @@ static void print_help(FILE *stream)
         "\nURL is http://ADDRESS:PORT or unix:/PATH (default: $NEEDLED_URL, else " DEFAULT_URL
         ").\n"
         "The API key, where one is needed, comes from $NEEDLED_API_KEY.\n"
-        "--json prints the answer as JSON.\n"
+        "--json, anywhere, prints the answer as JSON.\n"
         "Exit status: 0 done, 1 refused or failed, 2 bad usage, no file or no connection,\n"
         "3 cancelled, 130 left by Ctrl-C while the job goes on.\n",
         stream);
@@ -77,16 +77,63 @@ static int help(int count, char **arguments)
     return COMMAND_OK;
 }
 
+/* What stands before the command: --server URL, and --json, which goes with the command's own options.
+ * Returns the place of the command. */
+static int read_front(int count, char **arguments, const char **url, bool *ret_json)
+{
+    int at = 1;
+
+    for (;;) {
+        if (at + 1 < count && strcmp(arguments[at], "--server") == 0) {
+            *url = arguments[at + 1];
+            at += 2;
+        } else if (at < count && strcmp(arguments[at], "--json") == 0) {
+            *ret_json = true;
+            at++;
+        } else {
+            return at;
+        }
+    }
+}
+
+/* The command's arguments with --json, where it stood before or inside the command's name, as the first
+ * of its options. An array for the caller to free(), or NULL without memory. */
+static char **order(int count, char **arguments, bool json, int *ret_count)
+{
+    static char option[] = "--json";
+    char **ordered = calloc((size_t)count + 2, sizeof(*ordered));
+    int used = 0, name_words = 0;
+
+    if (ordered == NULL)
+        return NULL;
+    for (int i = 0; i < count; i++) {
+        if (name_words < 2 && strcmp(arguments[i], option) == 0) {
+            json = true;
+            continue;
+        }
+        name_words += name_words < 2 ? (arguments[i][0] == '-' ? 2 : 1) : 0;
+        ordered[used++] = arguments[i];
+    }
+    if (json) {
+        const struct command *command = table_find(used, ordered);
+        const int at = command == NULL ? used : strchr(command->name, ' ') != NULL ? 2 : 1;
+
+        memmove(ordered + at + 1, ordered + at, (size_t)(used - at) * sizeof(*ordered));
+        ordered[at] = option;
+        used++;
+    }
+    *ret_count = used;
+    return ordered;
+}
+
 int main(int count, char **arguments)
 {
     const char *url = getenv("NEEDLED_URL");
-    int first = 1;
+    char **ordered;
+    bool json = false;
+    int first = read_front(count, arguments, &url, &json), ordered_count = 0;
     int status;
 
-    if (count > 2 && strcmp(arguments[1], "--server") == 0) {
-        url = arguments[2];
-        first = 3;
-    }
     if (count > first && strcmp(arguments[first], "--version") == 0) {
         puts("needlectl " NEEDLED_VERSION);
         return COMMAND_OK;
@@ -100,9 +147,14 @@ int main(int count, char **arguments)
     }
     if (strcmp(arguments[first], "help") == 0)
         return help(count - first, arguments + first);
+    ordered = order(count - first, arguments + first, json, &ordered_count);
+    if (ordered == NULL) {
+        (void)fputs("needlectl: no memory\n", stderr);
+        return COMMAND_REFUSED;
+    }
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
-    status =
-        run(url != NULL && url[0] != '\0' ? url : DEFAULT_URL, count - first, arguments + first);
+    status = run(url != NULL && url[0] != '\0' ? url : DEFAULT_URL, ordered_count, ordered);
     curl_global_cleanup();
+    free(ordered);
     return status;
 }

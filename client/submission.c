@@ -5,6 +5,7 @@
 #include "client/output.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,6 +138,60 @@ static bool read_submission(struct submission *submission, const char *command, 
            add_number(submission->body, words, "priority") && add_settings(submission);
 }
 
+/* A file of this machine, not the id of one that is there. */
+static bool is_local(const char *path)
+{
+    return path != NULL && (strncmp(path, "file-", 5) != 0 || access(path, F_OK) == 0);
+}
+
+/* The daemon looks at all but the files first: asked about one that is not there, it refuses that one
+ * alone when the rest is right. A base is asked for by itself, since it comes after the files. */
+static bool is_right_but_for_files(struct http *http, struct submission *submission,
+                                   const char *path)
+{
+    static const char nothing[] = "file-0";
+    const char *model = output_text(submission->body, "model");
+    char model_path[256];
+    cJSON *answer = NULL;
+    char *text;
+    bool made;
+
+    (void)cJSON_AddStringToObject(submission->body, "training_file", nothing);
+    text = cJSON_PrintUnformatted(submission->body);
+    cJSON_DeleteItemFromObjectCaseSensitive(submission->body, "training_file");
+    made = text != NULL && http_call(http, path, text, &answer);
+    free(text);
+    cJSON_Delete(answer);
+    answer = NULL;
+    if (!made && (http_status(http) != 400 || strstr(http_error(http), nothing) == NULL))
+        return false;
+    http_join(http, "/v1/models/", model, "", model_path, sizeof(model_path));
+    if (strchr(model, ':') == NULL && !http_call(http, model_path, NULL, &answer))
+        return false;
+    cJSON_Delete(answer);
+    return true;
+}
+
+/* What is cheap to find comes before bytes are sent. COMMAND_OK: they may be. */
+static int look_first(struct http *http, struct submission *submission, const char *path)
+{
+    const char *const files[] = {submission->words.word[0],
+                                 words_value(&submission->words, "--validation")};
+    bool any = false;
+
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
+        if (!is_local(files[i]))
+            continue;
+        any = true;
+        if (access(files[i], R_OK) != 0) {
+            (void)fprintf(stderr, "needlectl: cannot read %s: %s\n", files[i], strerror(errno));
+            return COMMAND_USAGE;
+        }
+    }
+    return !any || is_right_but_for_files(http, submission, path) ? COMMAND_OK
+                                                                  : output_refused(http);
+}
+
 /* Puts a file's id into the body under `key`: that of a file that is there already, or of an upload. */
 static bool upload(struct http *http, struct submission *submission, const char *path,
                    const char *key)
@@ -144,7 +199,7 @@ static bool upload(struct http *http, struct submission *submission, const char 
     cJSON *file = NULL;
     bool ok;
 
-    if (strncmp(path, "file-", 5) == 0 && access(path, F_OK) != 0)
+    if (!is_local(path))
         return cJSON_AddStringToObject(submission->body, key, path) != NULL;
     ok = http_upload(http, path, &file);
     if (ok) {
@@ -187,6 +242,9 @@ int submission_send(struct http *http, const char *path, int count, char **argum
     (void)cJSON_AddItemToObject(submission->body, "method", method);
     if (!read_submission(submission, arguments[0], count, arguments))
         return COMMAND_USAGE;
+    status = look_first(http, submission, path);
+    if (status != COMMAND_OK)
+        return status;
     validation = words_value(&submission->words, "--validation");
     if (!upload(http, submission, submission->words.word[0], "training_file") ||
         (validation && !upload(http, submission, validation, "validation_file")))

@@ -5,6 +5,7 @@
 #include "daemon/base/json.h"
 #include "daemon/sched/changes.h"
 #include "daemon/sched/queue.h"
+#include "daemon/sched/request.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -214,6 +215,18 @@ bool sweep_expand(const struct json *body, struct sweep_bodies *ret_bodies, stru
 
 /* ---- made ----------------------------------------------------------------------------------------------- */
 
+/* Of every job, what needs no file: a value that is wrong is told before a file that is not there. */
+static bool check_values(const struct sweep_bodies *bodies, struct error *err)
+{
+    struct request *read = calloc(1, sizeof(*read));
+    bool ok = read != NULL || error_set(err, ERR_NO_MEMORY, "no memory for a sweep");
+
+    for (size_t i = 0; ok && i < bodies->count; i++)
+        ok = request_read(bodies->items[i], read, err);
+    free(read);
+    return ok;
+}
+
 static bool read_jobs(const struct scheduler_options *options, struct store *store,
                       const struct sweep_bodies *bodies, struct sweep *sweep, struct error *err)
 {
@@ -244,7 +257,7 @@ bool sweep_read(const struct scheduler_options *options, struct store *store,
     memcpy(record->owner, sweep->asked.job.owner, sizeof(record->owner));
     ok = file_random_id(record->id, sizeof(record->id), "ftsweep-", SWEEP_ID_DIGITS, err) &&
          json_print_text(body, &record->request_json, err) &&
-         json_print_text(bodies.varied, &record->varied_json, err) &&
+         json_print_text(bodies.varied, &record->varied_json, err) && check_values(&bodies, err) &&
          read_jobs(options, store, &bodies, sweep, err);
     sweep_bodies_release(&bodies);
     return ok;

@@ -167,6 +167,13 @@ same() {
 same "/v1/fine_tuning/jobs?limit=100" jobs
 same "/v1/fine_tuning/jobs?limit=1" jobs --limit 1
 same /v1/files files
+for place in "--json key list" "key --json list" "key list --json" "key list --limit 5 --json" \
+    "--server $url --json key list" "--json --server $url key list"; do
+    ctl $place # words of it
+    expect "--json counts in '${place//$url/URL}'" has '^0 \{"object":"list"' "$status $answer"
+done
+ctl --json completion bash
+expect "a command without it says so" has "^2 .*'--json'" "$status $answer"
 expect "bash completes ids" has "$quick" "$(complete_words watch ftjob-)"
 same /v1/plans call GET /v1/plans
 ctl call POST "/v1/fine_tuning/jobs/$quick/cancel"
@@ -186,6 +193,17 @@ expect "fetch --json prints the model" has '^0 \{"id":"ft:mini' "$status $answer
 expect "and saves the adapter" is "$(sha256sum <"$work/adapter" | cut -d' ' -f1)" "$(field sha256 <<<"$answer")"
 ctl fetch "$quick" -o "$work/absent/adapter"
 expect "a file that cannot be written is status 2" has "^2 .*absent/adapter" "$status $answer"
+uploads() { grep -c 'msg="POST /v1/files ' "$work/needled.log"; }
+before=$(uploads)
+ctl sweep "$work/data.jsonl" --model mini --vary lora_rank=2,wide
+expect "a sweep that is wrong is refused by its field" has "^1 .*lora_rank" "$status $answer"
+ctl sweep "$work/data.jsonl" --model absent --vary lora_rank=2,4
+expect "so is one of a base that is not there" has "^1 .*absent" "$status $answer"
+ctl submit "$work/data.jsonl" --model mini --set n_epochs=many --no-watch
+expect "and a job" has "^1 .*n_epochs" "$status $answer"
+ctl submit "$work/data.jsonl" --model mini --validation "$work/absent.jsonl"
+expect "a second file that is not there is named" has "^2 .*absent.jsonl" "$status $answer"
+expect "all before anything is uploaded" is "$(uploads)" "$before"
 ctl upload "$work/absent.jsonl"
 expect "as is one that cannot be read" has "^2 .*absent.jsonl" "$status $answer"
 stop_daemon
