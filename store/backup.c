@@ -203,13 +203,22 @@ static bool remove_side(const char *path, const char *suffix, struct error *err)
     return file_remove(side, err);
 }
 
-static void name_aside(char ret_aside[BACKUP_ASIDE_SIZE])
+/* A name that is not taken: two restores may fall into one second. */
+static void name_aside(const char *path, char ret_aside[BACKUP_ASIDE_SIZE])
 {
     const time_t now = (time_t)clock_unix_s();
+    char stem[BACKUP_ASIDE_SIZE - 8], taken[SIDE_PATH_BYTES];
     struct tm utc = {0};
 
     (void)gmtime_r(&now, &utc); /* years of four digits */
-    (void)strftime(ret_aside, BACKUP_ASIDE_SIZE, ".replaced-%Y%m%dT%H%M%SZ", &utc);
+    (void)strftime(stem, sizeof(stem), ".replaced-%Y%m%dT%H%M%SZ", &utc);
+    (void)snprintf(ret_aside, BACKUP_ASIDE_SIZE, "%s", stem);
+    for (int number = 2; number < 100; number++) {
+        join(taken, path, ret_aside, "");
+        if (access(taken, F_OK) != 0)
+            return;
+        (void)snprintf(ret_aside, BACKUP_ASIDE_SIZE, "%s-%d", stem, number);
+    }
 }
 
 /* The new database takes the name last: its log would be that of the old one. */
@@ -222,7 +231,7 @@ bool backup_restore(const char *backup, const char *path, char ret_aside[BACKUP_
     if (strlen(path) >= LIMIT_PATH_BYTES - BACKUP_ASIDE_SIZE)
         return error_set(err, ERR_LIMIT, "database path '%.64s...' is too long", path);
     (void)snprintf(fresh, sizeof(fresh), "%s.restored", path); /* made to fit */
-    name_aside(aside);
+    name_aside(path, aside);
     if (!copy_backup(backup, fresh, err))
         return false;
     if (!give_to_owner(fresh, err))

@@ -56,16 +56,12 @@ bool checkpoints_get_model(struct store *store, const char *id, char ret_model_i
                            struct error *err)
 {
     sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
 
     if (!sql_start(store, "SELECT model_id FROM checkpoints WHERE id = ?1", &statement, err))
         return false;
     sql_bind_text(store, statement, 1, id);
-    ok = sql_next(store, statement, &row, err);
-    if (ok && row)
-        sql_copy_text(statement, 0, ret_model_id, STORE_NAME_SIZE);
-    sql_end(statement);
-    return ok && (row || error_set(err, ERR_NOT_FOUND, "no checkpoint '%.64s'", id));
+    return sql_read_text(store, statement, ret_model_id, STORE_NAME_SIZE, err) &&
+           (ret_model_id[0] || sql_not_found("checkpoint", id, err));
 }
 
 bool checkpoints_list(struct store *store, const char *job_id, const struct store_page *page,

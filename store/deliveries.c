@@ -92,19 +92,6 @@ bool deliveries_list_due(struct store *store, int64_t now_unix_s, const char *wa
     return true;
 }
 
-/* The one number that a statement without parameters gives. */
-static bool ask_number(struct store *store, sqlite3_stmt *statement, int64_t *ret_number,
-                       struct error *err)
-{
-    bool row = false;
-    bool ok = sql_next(store, statement, &row, err);
-
-    if (ok && row)
-        *ret_number = sqlite3_column_int64(statement, 0);
-    sql_end(statement);
-    return ok;
-}
-
 bool deliveries_find_next(struct store *store, int64_t *ret_next_unix_s, struct error *err)
 {
     sqlite3_stmt *statement = NULL;
@@ -113,7 +100,7 @@ bool deliveries_find_next(struct store *store, int64_t *ret_next_unix_s, struct 
                      "SELECT coalesce(min(d.next_unix_s), 0) FROM deliveries d JOIN webhooks w"
                      " ON w.id = d.webhook_id WHERE d.next_unix_s > 0 AND w.enabled = 1",
                      &statement, err) &&
-           ask_number(store, statement, ret_next_unix_s, err);
+           sql_read_int(store, statement, ret_next_unix_s, err);
 }
 
 bool deliveries_count_waiting(struct store *store, int64_t *ret_count, struct error *err)
@@ -122,7 +109,7 @@ bool deliveries_count_waiting(struct store *store, int64_t *ret_count, struct er
 
     return sql_start(store, "SELECT count(*) FROM deliveries WHERE next_unix_s > 0", &statement,
                      err) &&
-           ask_number(store, statement, ret_count, err);
+           sql_read_int(store, statement, ret_count, err);
 }
 
 bool deliveries_update(struct store *store, const struct delivery_record *delivery,

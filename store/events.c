@@ -78,7 +78,7 @@ static bool take_numbers(struct store *store, const char *job_id, size_t count, 
                          struct error *err)
 {
     sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
+    int64_t last = 0;
 
     if (!sql_start(store,
                    "UPDATE jobs SET last_event_number = last_event_number + ?2 WHERE id = ?1"
@@ -87,13 +87,10 @@ static bool take_numbers(struct store *store, const char *job_id, size_t count, 
         return false;
     sql_bind_text(store, statement, 1, job_id);
     sql_bind_int(store, statement, 2, (int64_t)count);
-    ok = sql_next(store, statement, &row, err);
-    if (ok && !row)
-        ok = error_set(err, ERR_NOT_FOUND, "no job '%.64s'", job_id);
-    if (ok)
-        *ret_first = sqlite3_column_int64(statement, 0) - (int64_t)count + 1;
-    sql_end(statement);
-    return ok;
+    if (!sql_read_int(store, statement, &last, err))
+        return false;
+    *ret_first = last - (int64_t)count + 1;
+    return last > 0 || sql_not_found("job", job_id, err);
 }
 
 bool events_insert(struct store *store, const char *job_id, const struct event_draft *events,
@@ -154,14 +151,12 @@ bool events_append(struct store *store, const char *job_id, const struct event_d
                    size_t count, int64_t completed_steps, int64_t trained_tokens,
                    double last_train_loss, struct error *err)
 {
-    if (!sql_begin(store, err))
-        return false;
-    if (!keep_progress(store, job_id, completed_steps, trained_tokens, last_train_loss, err) ||
-        !events_insert(store, job_id, events, count, err)) {
-        sql_rollback(store);
-        return false;
-    }
-    return sql_commit(store, err);
+    return sql_begin(store, err) &&
+           sql_finish(store,
+                      keep_progress(store, job_id, completed_steps, trained_tokens, last_train_loss,
+                                    err) &&
+                          events_insert(store, job_id, events, count, err),
+                      err);
 }
 
 /* ---- reading ------------------------------------------------------------------------------------ */
@@ -324,15 +319,9 @@ bool events_since_row(struct store *store, const char *types, int64_t after_row,
 bool events_newest_row(struct store *store, int64_t *ret_row, struct error *err)
 {
     sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
 
-    if (!sql_start(store, "SELECT max(row) FROM events", &statement, err))
-        return false;
-    ok = sql_next(store, statement, &row, err);
-    if (ok)
-        *ret_row = row ? sqlite3_column_int64(statement, 0) : 0; /* no rows: NULL, which reads 0 */
-    sql_end(statement);
-    return ok;
+    return sql_start(store, "SELECT max(row) FROM events", &statement, err) &&
+           sql_read_int(store, statement, ret_row, err); /* no rows: NULL, which reads 0 */
 }
 
 /* ---- steps -------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include "store/sql.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #define COLUMNS                                                                                    \
     "id, filename, purpose, size_bytes, created_unix_s, sha256, line_count, example_count, "       \
@@ -30,10 +31,8 @@ static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *er
 
 static const struct sql_kind kind = {sizeof(struct file_record), read_row, NULL};
 
-static bool not_found(const char *id, struct error *err)
-{
-    return error_set(err, ERR_NOT_FOUND, "no file '%.64s'", id);
-}
+static const struct sql_lookup lookup = {"SELECT " COLUMNS " FROM files WHERE id = ?1", "file",
+                                         &kind};
 
 bool files_insert(struct store *store, const struct file_record *file, const char *report_json,
                   struct error *err)
@@ -63,7 +62,6 @@ bool files_stored_bytes(struct store *store, const char *owner, int64_t *ret_byt
                         struct error *err)
 {
     sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
 
     if (!sql_start(store,
                    "SELECT (SELECT coalesce(sum(size_bytes), 0) FROM files WHERE owner = ?1)"
@@ -72,11 +70,7 @@ bool files_stored_bytes(struct store *store, const char *owner, int64_t *ret_byt
                    &statement, err))
         return false;
     sql_bind_text(store, statement, 1, owner);
-    ok = sql_next(store, statement, &row, err);
-    if (ok && row)
-        *ret_bytes = sqlite3_column_int64(statement, 0);
-    sql_end(statement);
-    return ok;
+    return sql_read_int(store, statement, ret_bytes, err);
 }
 
 bool files_check_room(struct store *store, const char *owner, int64_t bytes_max, int64_t more_bytes,
@@ -99,47 +93,29 @@ bool files_check_room(struct store *store, const char *owner, int64_t bytes_max,
 bool files_insert_within(struct store *store, const struct file_record *file,
                          const char *report_json, int64_t bytes_max, struct error *err)
 {
-    if (!sql_begin(store, err))
-        return false;
-    if (!files_check_room(store, file->owner, bytes_max, file->size_bytes, err) ||
-        !files_insert(store, file, report_json, err)) {
-        sql_rollback(store);
-        return false;
-    }
-    return sql_commit(store, err);
+    return sql_begin(store, err) &&
+           sql_finish(store,
+                      files_check_room(store, file->owner, bytes_max, file->size_bytes, err) &&
+                          files_insert(store, file, report_json, err),
+                      err);
 }
 
 bool files_get(struct store *store, const char *id, struct file_record *ret_file, struct error *err)
 {
-    sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
-
-    if (!sql_start(store, "SELECT " COLUMNS " FROM files WHERE id = ?1", &statement, err))
-        return false;
-    sql_bind_text(store, statement, 1, id);
-    ok = sql_next(store, statement, &row, err);
-    if (ok)
-        ok = row ? read_row(statement, ret_file, err) : not_found(id, err);
-    sql_end(statement);
-    return ok;
+    return sql_get(store, &lookup, id, ret_file, err);
 }
 
 bool files_know(struct store *store, const char *id, bool *ret_known, struct error *err)
 {
     sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
 
     if (!sql_start(store,
-                   "SELECT EXISTS (SELECT 1 FROM files WHERE id = ?1) OR EXISTS (SELECT 1 FROM"
-                   " reservations WHERE file_id = ?1 AND state != 'completed')",
+                   "SELECT 1 FROM files WHERE id = ?1 UNION ALL SELECT 1 FROM reservations"
+                   " WHERE file_id = ?1 AND state != 'completed' LIMIT 1",
                    &statement, err))
         return false;
     sql_bind_text(store, statement, 1, id);
-    ok = sql_next(store, statement, &row, err);
-    if (ok)
-        *ret_known = row && sqlite3_column_int(statement, 0) != 0;
-    sql_end(statement);
-    return ok;
+    return sql_read_any(store, statement, ret_known, err);
 }
 
 bool files_get_report(struct store *store, const char *id, char **ret_json, struct error *err)
@@ -153,7 +129,7 @@ bool files_get_report(struct store *store, const char *id, char **ret_json, stru
     sql_bind_text(store, statement, 1, id);
     ok = sql_next(store, statement, &row, err);
     if (ok)
-        ok = row ? sql_take_text(statement, 0, ret_json, err) : not_found(id, err);
+        ok = row ? sql_take_text(statement, 0, ret_json, err) : sql_not_found("file", id, err);
     sql_end(statement);
     return ok;
 }
@@ -186,9 +162,7 @@ static bool find_user(struct store *store, const char *id, char ret_job[STORE_ID
                       struct error *err)
 {
     sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
 
-    ret_job[0] = '\0';
     if (!sql_start(store,
                    "SELECT id FROM jobs WHERE (training_file = ?1 OR validation_file = ?1"
                    " OR instr(inputs_json, ?1) > 0)" /* ids are of one length */
@@ -196,11 +170,7 @@ static bool find_user(struct store *store, const char *id, char ret_job[STORE_ID
                    &statement, err))
         return false;
     sql_bind_text(store, statement, 1, id);
-    ok = sql_next(store, statement, &row, err);
-    if (ok && row)
-        sql_copy_text(statement, 0, ret_job, STORE_ID_SIZE);
-    sql_end(statement);
-    return ok;
+    return sql_read_text(store, statement, ret_job, STORE_ID_SIZE, err);
 }
 
 /* Its job has no result file any more. */
@@ -217,42 +187,31 @@ static bool forget_result(struct store *store, const char *id, struct error *err
     return sql_run(store, statement, err);
 }
 
-bool files_delete(struct store *store, const char *id, struct error *err)
+/* Inside a transaction. */
+static bool delete_row(struct store *store, const char *id, struct error *err)
 {
     char job[STORE_ID_SIZE];
     sqlite3_stmt *statement = NULL;
 
-    if (!sql_begin(store, err))
-        return false;
     if (!find_user(store, id, job, err))
-        goto fail;
-    if (job[0]) {
-        error_set_word(err, ERR_CONFLICT, "file_in_use", "file_id",
-                       "file '%.64s' is needed by job '%s'", id, job);
-        goto fail;
-    }
-    if (!sql_start(store, "DELETE FROM files WHERE id = ?1", &statement, err))
-        goto fail;
-    sql_bind_text(store, statement, 1, id);
-    if (!sql_run(store, statement, err))
-        goto fail;
-    if (sql_changed_rows(store) == 0) {
-        not_found(id, err);
-        goto fail;
-    }
-    if (!forget_result(store, id, err))
-        goto fail;
-    return sql_commit(store, err);
-fail:
-    sql_rollback(store);
-    return false;
+        return false;
+    if (job[0])
+        return error_set_word(err, ERR_CONFLICT, "file_in_use", "file_id",
+                              "file '%.64s' is needed by job '%s'", id, job);
+    return sql_start(store, "DELETE FROM files WHERE id = ?1", &statement, err) &&
+           sql_run_on(store, statement, "file", id, err) && forget_result(store, id, err);
+}
+
+bool files_delete(struct store *store, const char *id, struct error *err)
+{
+    return sql_begin(store, err) && sql_finish(store, delete_row(store, id, err), err);
 }
 
 bool files_sweep(struct store *store, char ret_id[STORE_ID_SIZE], bool *ret_found,
                  struct error *err)
 {
     sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
+    char id[STORE_ID_SIZE];
 
     /* One statement is one transaction: no job can come between the question and the deletion. */
     if (!sql_start(store,
@@ -265,12 +224,9 @@ bool files_sweep(struct store *store, char ret_id[STORE_ID_SIZE], bool *ret_foun
                    &statement, err))
         return false;
     sql_bind_int(store, statement, 1, clock_unix_s());
-    ok = sql_next(store, statement, &row, err);
-    *ret_found = ok && row;
-    if (*ret_found)
-        sql_copy_text(statement, 0, ret_id, STORE_ID_SIZE);
-    while (ok && row) /* to its end, which commits */
-        ok = sql_next(store, statement, &row, err);
-    sql_end(statement);
-    return ok;
+    if (!sql_read_text(store, statement, id, sizeof(id), err))
+        return false;
+    *ret_found = id[0] != '\0';
+    memcpy(ret_id, id, sizeof(id));
+    return true;
 }

@@ -228,20 +228,13 @@ bool jobs_insert_row(struct store *store, const struct job_record *job,
 bool jobs_insert(struct store *store, const struct job_record *job, const struct event_draft *event,
                  struct error *err)
 {
-    if (!sql_begin(store, err))
-        return false;
-    if (!jobs_insert_row(store, job, event, err)) {
-        sql_rollback(store);
-        return false;
-    }
-    return sql_commit(store, err);
+    return sql_begin(store, err) && sql_finish(store, jobs_insert_row(store, job, event, err), err);
 }
 
 bool jobs_count_unfinished(struct store *store, const char *owner, int64_t *ret_count,
                            struct error *err)
 {
     sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
 
     if (!sql_start(store,
                    "SELECT count(*) FROM jobs WHERE owner = ?1"
@@ -249,11 +242,7 @@ bool jobs_count_unfinished(struct store *store, const char *owner, int64_t *ret_
                    &statement, err))
         return false;
     sql_bind_text(store, statement, 1, owner);
-    ok = sql_next(store, statement, &row, err);
-    if (ok && row)
-        *ret_count = sqlite3_column_int64(statement, 0);
-    sql_end(statement);
-    return ok;
+    return sql_read_int(store, statement, ret_count, err);
 }
 
 bool jobs_check_room(struct store *store, const char *owner, int64_t jobs_max, int64_t more_count,
@@ -276,18 +265,10 @@ bool jobs_check_room(struct store *store, const char *owner, int64_t jobs_max, i
 
 bool jobs_get(struct store *store, const char *id, struct job_record *ret_job, struct error *err)
 {
-    sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
+    static const struct sql_lookup lookup = {"SELECT " COLUMNS " FROM jobs WHERE id = ?1", "job",
+                                             &kind};
 
-    if (!sql_start(store, "SELECT " COLUMNS " FROM jobs WHERE id = ?1", &statement, err))
-        return false;
-    sql_bind_text(store, statement, 1, id);
-    ok = sql_next(store, statement, &row, err);
-    if (ok)
-        ok = row ? read_row(statement, ret_job, err)
-                 : error_set(err, ERR_NOT_FOUND, "no job '%.64s'", id);
-    sql_end(statement);
-    return ok;
+    return sql_get(store, &lookup, id, ret_job, err);
 }
 
 /* The job of that key; another request under it is refused. */
@@ -322,7 +303,6 @@ bool jobs_find_repeat(struct store *store, const struct job_record *asked, int64
                       char ret_id[STORE_ID_SIZE], struct error *err)
 {
     sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
 
     if (asked->idempotency_key[0])
         return find_by_key(store, asked, ret_id, err);
@@ -334,14 +314,7 @@ bool jobs_find_repeat(struct store *store, const struct job_record *asked, int64
     sql_bind_text(store, statement, 1, asked->request_sha256);
     sql_bind_int(store, statement, 2, since_unix_s);
     sql_bind_text(store, statement, 3, asked->owner);
-    ok = sql_next(store, statement, &row, err);
-    if (ok) {
-        ret_id[0] = '\0';
-        if (row)
-            sql_copy_text(statement, 0, ret_id, STORE_ID_SIZE);
-    }
-    sql_end(statement);
-    return ok;
+    return sql_read_text(store, statement, ret_id, STORE_ID_SIZE, err);
 }
 
 /* ?3: pairs that are all there; ?4: 1 where there must be none; ?5: states; ?6: a part of what a job is

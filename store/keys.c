@@ -91,42 +91,31 @@ static bool insert(struct store *store, const struct key_record *key, struct err
     return sql_run(store, statement, err);
 }
 
-bool keys_insert(struct store *store, const struct key_record *key, int64_t count_max,
-                 struct error *err)
+/* Inside a transaction. */
+static bool check_count(struct store *store, int64_t count_max, struct error *err)
 {
     int64_t live = 0, all = 0;
 
-    if (!sql_begin(store, err))
-        return false;
-    if (!count_keys(store, &live, &all, err))
-        goto fail;
-    if (live >= count_max) {
-        error_set_word(err, ERR_LIMIT, "quota_exceeded", "",
-                       "there are %" PRId64 " keys, more are not taken: revoke one first", live);
-        goto fail;
-    }
-    if (!insert(store, key, err))
-        goto fail;
-    return sql_commit(store, err);
-fail:
-    sql_rollback(store);
-    return false;
+    return count_keys(store, &live, &all, err) &&
+           (live < count_max ||
+            error_set_word(err, ERR_LIMIT, "quota_exceeded", "",
+                           "there are %" PRId64 " keys, more are not taken: revoke one first",
+                           live));
+}
+
+bool keys_insert(struct store *store, const struct key_record *key, int64_t count_max,
+                 struct error *err)
+{
+    return sql_begin(store, err) &&
+           sql_finish(store, check_count(store, count_max, err) && insert(store, key, err), err);
 }
 
 bool keys_get(struct store *store, const char *id, struct key_record *ret_key, struct error *err)
 {
-    sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
+    static const struct sql_lookup lookup = {"SELECT " COLUMNS " FROM keys WHERE id = ?1", "key",
+                                             &kind};
 
-    if (!sql_start(store, "SELECT " COLUMNS " FROM keys WHERE id = ?1", &statement, err))
-        return false;
-    sql_bind_text(store, statement, 1, id);
-    ok = sql_next(store, statement, &row, err);
-    if (ok)
-        ok = row ? read_row(statement, ret_key, err)
-                 : error_set(err, ERR_NOT_FOUND, "no key '%.64s'", id);
-    sql_end(statement);
-    return ok;
+    return sql_get(store, &lookup, id, ret_key, err);
 }
 
 bool keys_list(struct store *store, const struct store_page *page, struct key_record **ret_keys,
@@ -185,36 +174,33 @@ bool keys_revoke(struct store *store, const char *id, struct error *err)
 {
     struct key_record key;
 
-    if (!sql_begin(store, err))
+    return sql_begin(store, err) &&
+           sql_finish(store, keys_get(store, id, &key, err) && set_revoked(store, id, err), err);
+}
+
+static bool set_used(struct store *store, const struct key_use *use, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    if (!sql_start(store,
+                   "UPDATE keys SET last_used_unix_s = ?2 WHERE id = ?1"
+                   " AND last_used_unix_s < ?2",
+                   &statement, err))
         return false;
-    if (!keys_get(store, id, &key, err) || !set_revoked(store, id, err)) {
-        sql_rollback(store);
-        return false;
-    }
-    return sql_commit(store, err);
+    sql_bind_text(store, statement, 1, use->id);
+    sql_bind_int(store, statement, 2, use->unix_s);
+    return sql_run(store, statement, err);
 }
 
 bool keys_set_used(struct store *store, const struct key_use *uses, size_t count, struct error *err)
 {
-    sqlite3_stmt *statement = NULL;
+    bool ok = true;
 
     if (count == 0)
         return true;
     if (!sql_begin(store, err))
         return false;
-    for (size_t i = 0; i < count; i++) {
-        if (!sql_start(store,
-                       "UPDATE keys SET last_used_unix_s = ?2 WHERE id = ?1"
-                       " AND last_used_unix_s < ?2",
-                       &statement, err))
-            goto fail;
-        sql_bind_text(store, statement, 1, uses[i].id);
-        sql_bind_int(store, statement, 2, uses[i].unix_s);
-        if (!sql_run(store, statement, err))
-            goto fail;
-    }
-    return sql_commit(store, err);
-fail:
-    sql_rollback(store);
-    return false;
+    for (size_t i = 0; i < count && ok; i++)
+        ok = set_used(store, &uses[i], err);
+    return sql_finish(store, ok, err);
 }

@@ -37,7 +37,6 @@ bool line_rank(struct store *store, const struct job_place *place, int64_t *ret_
                struct error *err)
 {
     sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
 
     if (!sql_start(store,
                    "SELECT count(*)" WAITING " AND priority >= ?1"
@@ -46,11 +45,7 @@ bool line_rank(struct store *store, const struct job_place *place, int64_t *ret_
         return false;
     sql_bind_int(store, statement, 1, place->priority);
     sql_bind_int(store, statement, 2, place->position);
-    ok = sql_next(store, statement, &row, err);
-    if (ok)
-        *ret_rank = row ? sqlite3_column_int64(statement, 0) : 0;
-    sql_end(statement);
-    return ok;
+    return sql_read_int(store, statement, ret_rank, err);
 }
 
 static bool write_place(struct store *store, const struct line_entry *entry, struct error *err)
@@ -69,16 +64,11 @@ static bool write_place(struct store *store, const struct line_entry *entry, str
 bool line_write(struct store *store, const struct line_entry *entries, size_t count,
                 const char *job_id, const struct event_draft *event, struct error *err)
 {
+    bool ok = true;
+
     if (!sql_begin(store, err))
         return false;
-    for (size_t i = 0; i < count; i++) {
-        if (!write_place(store, &entries[i], err))
-            goto fail;
-    }
-    if (!events_insert(store, job_id, event, 1, err))
-        goto fail;
-    return sql_commit(store, err);
-fail:
-    sql_rollback(store);
-    return false;
+    for (size_t i = 0; i < count && ok; i++)
+        ok = write_place(store, &entries[i], err);
+    return sql_finish(store, ok && events_insert(store, job_id, event, 1, err), err);
 }

@@ -30,11 +30,6 @@ static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *er
 
 static const struct sql_kind kind = {sizeof(struct model_record), read_row, NULL};
 
-static bool not_found(const char *id, struct error *err)
-{
-    return error_set(err, ERR_NOT_FOUND, "no model '%.128s'", id);
-}
-
 bool models_insert(struct store *store, const struct model_record *model, struct error *err)
 {
     sqlite3_stmt *statement = NULL;
@@ -70,17 +65,10 @@ bool models_insert(struct store *store, const struct model_record *model, struct
 bool models_get(struct store *store, const char *id, struct model_record *ret_model,
                 struct error *err)
 {
-    sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
+    static const struct sql_lookup lookup = {"SELECT " COLUMNS " FROM models WHERE id = ?1",
+                                             "model", &kind};
 
-    if (!sql_start(store, "SELECT " COLUMNS " FROM models WHERE id = ?1", &statement, err))
-        return false;
-    sql_bind_text(store, statement, 1, id);
-    ok = sql_next(store, statement, &row, err);
-    if (ok)
-        ok = row ? read_row(statement, ret_model, err) : not_found(id, err);
-    sql_end(statement);
-    return ok;
+    return sql_get(store, &lookup, id, ret_model, err);
 }
 
 bool models_list(struct store *store, struct model_record **ret_models, size_t *ret_count,
@@ -103,65 +91,45 @@ static bool find_user(struct store *store, const char *id, char ret_job[STORE_ID
                       struct error *err)
 {
     sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
 
-    ret_job[0] = '\0';
     if (!sql_start(store,
                    "SELECT id FROM jobs WHERE parent_model = ?1 AND parent_model != '' AND state IN"
                    " ('validating_files', 'queued', 'running', 'paused') LIMIT 1",
                    &statement, err))
         return false;
     sql_bind_text(store, statement, 1, id);
-    ok = sql_next(store, statement, &row, err);
-    if (ok && row)
-        sql_copy_text(statement, 0, ret_job, STORE_ID_SIZE);
-    sql_end(statement);
-    return ok;
+    return sql_read_text(store, statement, ret_job, STORE_ID_SIZE, err);
 }
 
-bool models_delete(struct store *store, const char *id, struct error *err)
+/* Inside a transaction. */
+static bool delete_row(struct store *store, const char *id, struct error *err)
 {
     sqlite3_stmt *statement = NULL;
     char job[STORE_ID_SIZE];
 
-    if (!sql_begin(store, err))
-        return false;
     if (!find_user(store, id, job, err))
-        goto fail;
-    if (job[0]) {
-        error_set_word(err, ERR_CONFLICT, "model_in_use", "model",
-                       "model '%.128s' is needed by job '%s', which goes on from it: wait for its "
-                       "end or cancel it",
-                       id, job);
-        goto fail;
-    }
-    if (!sql_start(store, "DELETE FROM models WHERE id = ?1", &statement, err))
-        goto fail;
-    sql_bind_text(store, statement, 1, id);
-    if (!sql_run(store, statement, err))
-        goto fail;
-    if (sql_changed_rows(store) == 0) {
-        not_found(id, err);
-        goto fail;
-    }
-    return sql_commit(store, err);
-fail:
-    sql_rollback(store);
-    return false;
+        return false;
+    if (job[0])
+        return error_set_word(err, ERR_CONFLICT, "model_in_use", "model",
+                              "model '%.128s' is needed by job '%s', which goes on from it: wait "
+                              "for its end or cancel it",
+                              id, job);
+    return sql_start(store, "DELETE FROM models WHERE id = ?1", &statement, err) &&
+           sql_run_on(store, statement, "model", id, err);
+}
+
+bool models_delete(struct store *store, const char *id, struct error *err)
+{
+    return sql_begin(store, err) && sql_finish(store, delete_row(store, id, err), err);
 }
 
 bool models_has_artifact(struct store *store, const char *artifact, bool *ret_used,
                          struct error *err)
 {
     sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
 
     if (!sql_start(store, "SELECT 1 FROM models WHERE artifact = ?1 LIMIT 1", &statement, err))
         return false;
     sql_bind_text(store, statement, 1, artifact);
-    ok = sql_next(store, statement, &row, err);
-    sql_end(statement);
-    if (ok)
-        *ret_used = row;
-    return ok;
+    return sql_read_any(store, statement, ret_used, err);
 }

@@ -32,7 +32,6 @@ static bool check_count(struct store *store, const struct reservation_record *re
 {
     sqlite3_stmt *statement = NULL;
     int64_t count = 0;
-    bool row = false, ok;
 
     if (!sql_start(store,
                    "SELECT count(*) FROM reservations WHERE owner = ?1 AND state != 'completed'"
@@ -41,16 +40,13 @@ static bool check_count(struct store *store, const struct reservation_record *re
         return false;
     sql_bind_text(store, statement, 1, reservation->owner);
     sql_bind_int(store, statement, 2, reservation->created_unix_s);
-    ok = sql_next(store, statement, &row, err);
-    if (ok && row)
-        count = sqlite3_column_int64(statement, 0);
-    sql_end(statement);
-    if (ok && count >= count_max)
-        return error_set_word(err, ERR_LIMIT, "quota_exceeded", "",
-                              "%" PRId64 " uploads are reserved and not completed, more are not "
-                              "taken: complete them or wait until they end",
-                              count);
-    return ok;
+    if (!sql_read_int(store, statement, &count, err))
+        return false;
+    return count < count_max ||
+           error_set_word(err, ERR_LIMIT, "quota_exceeded", "",
+                          "%" PRId64 " uploads are reserved and not completed, more are not "
+                          "taken: complete them or wait until they end",
+                          count);
 }
 
 static bool insert(struct store *store, const struct reservation_record *reservation,
@@ -77,37 +73,27 @@ static bool insert(struct store *store, const struct reservation_record *reserva
 bool reservations_insert(struct store *store, const struct reservation_record *reservation,
                          int64_t count_max, int64_t bytes_max, struct error *err)
 {
-    if (!sql_begin(store, err))
-        return false;
-    if (!check_count(store, reservation, count_max, err) ||
-        !files_check_room(store, reservation->owner, bytes_max, reservation->size_bytes, err) ||
-        !insert(store, reservation, err)) {
-        sql_rollback(store);
-        return false;
-    }
-    return sql_commit(store, err);
+    return sql_begin(store, err) &&
+           sql_finish(store,
+                      check_count(store, reservation, count_max, err) &&
+                          files_check_room(store, reservation->owner, bytes_max,
+                                           reservation->size_bytes, err) &&
+                          insert(store, reservation, err),
+                      err);
 }
 
 bool reservations_get(struct store *store, const char *id,
                       struct reservation_record *ret_reservation, struct error *err)
 {
-    sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
+    static const struct sql_kind kind = {sizeof(struct reservation_record), read_row, NULL};
+    static const struct sql_lookup lookup = {"SELECT " COLUMNS " FROM reservations WHERE id = ?1",
+                                             "upload", &kind};
 
-    if (!sql_start(store, "SELECT " COLUMNS " FROM reservations WHERE id = ?1", &statement, err))
-        return false;
-    sql_bind_text(store, statement, 1, id);
-    ok = sql_next(store, statement, &row, err);
-    if (ok && row)
-        ok = read_row(statement, ret_reservation, err);
-    sql_end(statement);
-    if (ok && !row)
-        return error_set(err, ERR_NOT_FOUND, "no upload '%.64s'", id);
-    if (ok && ret_reservation->expires_unix_s <= clock_unix_s())
-        return error_set(err, ERR_NOT_FOUND,
-                         "upload '%.64s' has expired: reserve a new one and send the bytes again",
-                         id);
-    return ok;
+    return sql_get(store, &lookup, id, ret_reservation, err) &&
+           (ret_reservation->expires_unix_s > clock_unix_s() ||
+            error_set(err, ERR_NOT_FOUND,
+                      "upload '%.64s' has expired: reserve a new one and send the bytes again",
+                      id));
 }
 
 static bool refuse_state(const struct reservation_record *reservation, struct error *err)
@@ -158,14 +144,10 @@ bool reservations_set_stored(struct store *store, const char *id, const struct f
 {
     struct reservation_record reservation;
 
-    if (!sql_begin(store, err))
-        return false;
-    if (!expect_state(store, id, "open", &reservation, err) ||
-        !set_stored(store, id, file, report_json, err)) {
-        sql_rollback(store);
-        return false;
-    }
-    return sql_commit(store, err);
+    return sql_begin(store, err) && sql_finish(store,
+                                               expect_state(store, id, "open", &reservation, err) &&
+                                                   set_stored(store, id, file, report_json, err),
+                                               err);
 }
 
 /* The file's record is the reservation's, in one statement each. */
@@ -198,15 +180,12 @@ bool reservations_complete(struct store *store, const char *id, struct file_reco
 {
     struct reservation_record reservation;
 
-    if (!sql_begin(store, err))
-        return false;
-    if (!expect_state(store, id, "stored", &reservation, err) ||
-        !make_file(store, id, clock_unix_s(), err) ||
-        !files_get(store, reservation.file_id, ret_file, err)) {
-        sql_rollback(store);
-        return false;
-    }
-    return sql_commit(store, err);
+    return sql_begin(store, err) &&
+           sql_finish(store,
+                      expect_state(store, id, "stored", &reservation, err) &&
+                          make_file(store, id, clock_unix_s(), err) &&
+                          files_get(store, reservation.file_id, ret_file, err),
+                      err);
 }
 
 static bool delete_row(struct store *store, const char *id, struct error *err)
@@ -222,18 +201,13 @@ static bool delete_row(struct store *store, const char *id, struct error *err)
 bool reservations_delete(struct store *store, const char *id,
                          struct reservation_record *ret_reservation, struct error *err)
 {
-    bool ok;
-
-    if (!sql_begin(store, err))
-        return false;
-    ok = reservations_get(store, id, ret_reservation, err) &&
-         (strcmp(ret_reservation->state, "completed") != 0 || refuse_state(ret_reservation, err)) &&
-         delete_row(store, id, err);
-    if (!ok) {
-        sql_rollback(store);
-        return false;
-    }
-    return sql_commit(store, err);
+    return sql_begin(store, err) &&
+           sql_finish(store,
+                      reservations_get(store, id, ret_reservation, err) &&
+                          (strcmp(ret_reservation->state, "completed") != 0 ||
+                           refuse_state(ret_reservation, err)) &&
+                          delete_row(store, id, err),
+                      err);
 }
 
 static bool read_left_over(sqlite3_stmt *statement, void *ret_record, struct error *err)

@@ -9,7 +9,6 @@ bool settings_get_or_set(struct store *store, const char *name, const char *prop
                          char ret_value[SETTING_VALUE_SIZE], struct error *err)
 {
     sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
 
     assert(strlen(proposal) < SETTING_VALUE_SIZE);
     /* An update that changes nothing: the row comes back whoever made it. */
@@ -20,13 +19,7 @@ bool settings_get_or_set(struct store *store, const char *name, const char *prop
         return false;
     sql_bind_text(store, statement, 1, name);
     sql_bind_text(store, statement, 2, proposal);
-    ok = sql_next(store, statement, &row, err);
-    if (ok && row)
-        sql_copy_text(statement, 0, ret_value, SETTING_VALUE_SIZE);
-    while (ok && row) /* the write counts once the statement has run to its end */
-        ok = sql_next(store, statement, &row, err);
-    sql_end(statement);
-    return ok;
+    return sql_read_text(store, statement, ret_value, SETTING_VALUE_SIZE, err);
 }
 
 bool settings_exchange(struct store *store, const char *name, const char *value,

@@ -217,6 +217,105 @@ void sql_rollback(struct store *store)
         (void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
 }
 
+bool sql_finish(struct store *store, bool ok, struct error *err)
+{
+    if (ok)
+        return sql_commit(store, err);
+    sql_rollback(store);
+    return false;
+}
+
+/* ---- one row ---------------------------------------------------------------------------------- */
+
+/* What is left of it; then it is ended. */
+static bool run_out(struct store *store, sqlite3_stmt *statement, bool ok, bool row,
+                    struct error *err)
+{
+    while (ok && row)
+        ok = sql_next(store, statement, &row, err);
+    sql_end(statement);
+    return ok;
+}
+
+bool sql_read_record(struct store *store, sqlite3_stmt *statement, const struct sql_kind *kind,
+                     void *ret_record, bool *ret_found, struct error *err)
+{
+    bool row = false, have = false;
+    bool ok = sql_next(store, statement, &row, err);
+
+    if (ok && row)
+        ok = have = kind->read_row(statement, ret_record, err);
+    ok = run_out(store, statement, ok, row, err);
+    if (!ok && have && kind->release)
+        kind->release(ret_record);
+    if (ok)
+        *ret_found = have;
+    return ok;
+}
+
+bool sql_read_int(struct store *store, sqlite3_stmt *statement, int64_t *ret_number,
+                  struct error *err)
+{
+    bool row = false;
+    bool ok = sql_next(store, statement, &row, err);
+    const int64_t number = ok && row ? sqlite3_column_int64(statement, 0) : 0;
+
+    ok = run_out(store, statement, ok, row, err);
+    if (ok)
+        *ret_number = number;
+    return ok;
+}
+
+bool sql_read_text(struct store *store, sqlite3_stmt *statement, char *ret_text, size_t capacity,
+                   struct error *err)
+{
+    bool row = false;
+    bool ok = sql_next(store, statement, &row, err);
+
+    ret_text[0] = '\0';
+    if (ok && row)
+        sql_copy_text(statement, 0, ret_text, capacity);
+    return run_out(store, statement, ok, row, err);
+}
+
+bool sql_read_any(struct store *store, sqlite3_stmt *statement, bool *ret_any, struct error *err)
+{
+    bool row = false;
+    bool ok = sql_next(store, statement, &row, err);
+    const bool any = row;
+
+    ok = run_out(store, statement, ok, row, err);
+    if (ok)
+        *ret_any = any;
+    return ok;
+}
+
+bool sql_not_found(const char *what, const char *id, struct error *err)
+{
+    return error_set(err, ERR_NOT_FOUND, "no %s '%.128s'", what, id);
+}
+
+bool sql_get(struct store *store, const struct sql_lookup *lookup, const char *id, void *ret_record,
+             struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool found = false;
+
+    if (!sql_start(store, lookup->text, &statement, err))
+        return false;
+    sql_bind_text(store, statement, 1, id);
+    return sql_read_record(store, statement, lookup->kind, ret_record, &found, err) &&
+           (found || sql_not_found(lookup->what, id, err));
+}
+
+bool sql_run_on(struct store *store, sqlite3_stmt *statement, const char *what, const char *id,
+                struct error *err)
+{
+    sql_bind_text(store, statement, 1, id);
+    return sql_run(store, statement, err) &&
+           (sql_changed_rows(store) > 0 || sql_not_found(what, id, err));
+}
+
 /* ---- pages ------------------------------------------------------------------------------------ */
 
 struct place {

@@ -60,6 +60,40 @@ double sql_read_double(sqlite3_stmt *statement, int column); /* NAN for an SQL N
 MUST_CHECK bool sql_begin(struct store *store, struct error *err);
 MUST_CHECK bool sql_commit(struct store *store, struct error *err); /* rolls back on failure */
 void sql_rollback(struct store *store);
+/* The end of a transaction whose work went so: a commit or a rollback. True: all is well. */
+MUST_CHECK bool sql_finish(struct store *store, bool ok, struct error *err);
+
+/* A kind of record, as the rows of its table give it. */
+struct sql_kind {
+    size_t record_size;
+    bool (*read_row)(sqlite3_stmt *statement, void *ret_record, struct error *err);
+    void (*release)(void *record); /* NULL: plain values */
+};
+
+/* For a statement of one row at most. Each runs it to its end, which is when a write counts, and ends
+ * it: the row as a record (*ret_found false: there is none); its first column, 0 or "" where there is no
+ * row; whether there is one. */
+MUST_CHECK bool sql_read_record(struct store *store, sqlite3_stmt *statement,
+                                const struct sql_kind *kind, void *ret_record, bool *ret_found,
+                                struct error *err);
+MUST_CHECK bool sql_read_int(struct store *store, sqlite3_stmt *statement, int64_t *ret_number,
+                             struct error *err);
+MUST_CHECK bool sql_read_text(struct store *store, sqlite3_stmt *statement, char *ret_text,
+                              size_t capacity, struct error *err);
+MUST_CHECK bool sql_read_any(struct store *store, sqlite3_stmt *statement, bool *ret_any,
+                             struct error *err);
+
+/* The record with that id (?1); ERR_NOT_FOUND says "no <what> '<id>'". */
+struct sql_lookup {
+    const char *text, *what;
+    const struct sql_kind *kind;
+};
+MUST_CHECK bool sql_get(struct store *store, const struct sql_lookup *lookup, const char *id,
+                        void *ret_record, struct error *err);
+bool sql_not_found(const char *what, const char *id, struct error *err); /* false */
+/* A statement that changes the row with that id, ?1 of it: none is ERR_NOT_FOUND. */
+MUST_CHECK bool sql_run_on(struct store *store, sqlite3_stmt *statement, const char *what,
+                           const char *id, struct error *err);
 
 /* A listing in the order (created_unix_s, seq): where the record with id ?1 stands in it, or stood until
  * it was deleted (upkeep.h), and the rows past a place (?1, ?2) either way. filter: "" or " AND ...",
@@ -83,11 +117,6 @@ MUST_CHECK bool sql_start_page(struct store *store, const struct sql_listing *li
                                struct error *err);
 
 /* Reads rows into a grown array, at most limit; a further row sets has_more. */
-struct sql_kind {
-    size_t record_size;
-    bool (*read_row)(sqlite3_stmt *statement, void *ret_record, struct error *err);
-    void (*release)(void *record); /* NULL: plain values */
-};
 struct sql_rows {
     void *records; /* NULL when there are none; for the caller to free() */
     size_t count;

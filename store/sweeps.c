@@ -45,49 +45,42 @@ static void release_row(void *record)
 
 static const struct sql_kind kind = {sizeof(struct sweep_record), read_row, release_row};
 
-bool sweeps_insert(struct store *store, const struct sweep_record *sweep,
-                   const struct job_record *jobs, const struct event_draft *events, size_t count,
-                   struct error *err)
+static bool insert(struct store *store, const struct sweep_record *sweep, struct error *err)
 {
     sqlite3_stmt *statement = NULL;
 
-    if (!sql_begin(store, err))
-        return false;
     if (!sql_start(store, "INSERT INTO sweeps (" COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5)",
                    &statement, err))
-        goto fail;
+        return false;
     sql_bind_text(store, statement, 1, sweep->id);
     sql_bind_text(store, statement, 2, sweep->owner);
     sql_bind_text(store, statement, 3, sweep->request_json);
     sql_bind_text(store, statement, 4, sweep->varied_json);
     sql_bind_int(store, statement, 5, sweep->created_unix_s);
-    if (!sql_run(store, statement, err))
-        goto fail;
-    for (size_t i = 0; i < count; i++) {
-        if (!jobs_insert_row(store, &jobs[i], &events[i], err))
-            goto fail;
-    }
-    return sql_commit(store, err);
-fail:
-    sql_rollback(store);
-    return false;
+    return sql_run(store, statement, err);
+}
+
+bool sweeps_insert(struct store *store, const struct sweep_record *sweep,
+                   const struct job_record *jobs, const struct event_draft *events, size_t count,
+                   struct error *err)
+{
+    bool ok;
+
+    if (!sql_begin(store, err))
+        return false;
+    ok = insert(store, sweep, err);
+    for (size_t i = 0; i < count && ok; i++)
+        ok = jobs_insert_row(store, &jobs[i], &events[i], err);
+    return sql_finish(store, ok, err);
 }
 
 bool sweeps_get(struct store *store, const char *id, struct sweep_record *ret_sweep,
                 struct error *err)
 {
-    sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
+    static const struct sql_lookup lookup = {"SELECT " COLUMNS " FROM sweeps WHERE id = ?1",
+                                             "sweep", &kind};
 
-    if (!sql_start(store, "SELECT " COLUMNS " FROM sweeps WHERE id = ?1", &statement, err))
-        return false;
-    sql_bind_text(store, statement, 1, id);
-    ok = sql_next(store, statement, &row, err);
-    if (ok)
-        ok = row ? read_row(statement, ret_sweep, err)
-                 : error_set(err, ERR_NOT_FOUND, "no sweep '%.64s'", id);
-    sql_end(statement);
-    return ok;
+    return sql_get(store, &lookup, id, ret_sweep, err);
 }
 
 bool sweeps_list(struct store *store, const struct store_page *page,

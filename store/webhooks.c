@@ -16,6 +16,8 @@
 const char *const webhook_types[] = {"fine_tuning.job.succeeded", "fine_tuning.job.failed",
                                      "fine_tuning.job.cancelled", NULL};
 
+static const char what[] = "webhook endpoint";
+
 static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *err)
 {
     struct webhook_record *webhook = ret_record;
@@ -38,31 +40,22 @@ static bool read_row(sqlite3_stmt *statement, void *ret_record, struct error *er
 
 static const struct sql_kind kind = {sizeof(struct webhook_record), read_row, NULL};
 
-static bool not_found(const char *id, struct error *err)
-{
-    return error_set(err, ERR_NOT_FOUND, "no webhook endpoint '%.64s'", id);
-}
-
 static bool check_count(struct store *store, const char *owner, int64_t count_max,
                         struct error *err)
 {
     sqlite3_stmt *statement = NULL;
     int64_t count = 0;
-    bool row = false, ok;
 
     if (!sql_start(store, "SELECT count(*) FROM webhooks WHERE owner = ?1", &statement, err))
         return false;
     sql_bind_text(store, statement, 1, owner);
-    ok = sql_next(store, statement, &row, err);
-    if (ok && row)
-        count = sqlite3_column_int64(statement, 0);
-    sql_end(statement);
-    if (ok && count >= count_max)
-        return error_set_word(err, ERR_LIMIT, "quota_exceeded", "",
-                              "this key has %" PRId64 " webhook endpoints, more are not taken: "
-                              "delete one first",
-                              count);
-    return ok;
+    if (!sql_read_int(store, statement, &count, err))
+        return false;
+    return count < count_max ||
+           error_set_word(err, ERR_LIMIT, "quota_exceeded", "",
+                          "this key has %" PRId64 " webhook endpoints, more are not taken: "
+                          "delete one first",
+                          count);
 }
 
 static bool insert(struct store *store, const struct webhook_record *webhook, struct error *err)
@@ -89,29 +82,19 @@ static bool insert(struct store *store, const struct webhook_record *webhook, st
 bool webhooks_insert(struct store *store, const struct webhook_record *webhook, int64_t count_max,
                      struct error *err)
 {
-    if (!sql_begin(store, err))
-        return false;
-    if (!check_count(store, webhook->owner, count_max, err) || !insert(store, webhook, err)) {
-        sql_rollback(store);
-        return false;
-    }
-    return sql_commit(store, err);
+    return sql_begin(store, err) && sql_finish(store,
+                                               check_count(store, webhook->owner, count_max, err) &&
+                                                   insert(store, webhook, err),
+                                               err);
 }
 
 bool webhooks_get(struct store *store, const char *id, struct webhook_record *ret_webhook,
                   struct error *err)
 {
-    sqlite3_stmt *statement = NULL;
-    bool row = false, ok;
+    static const struct sql_lookup lookup = {"SELECT " COLUMNS " FROM webhooks WHERE id = ?1", what,
+                                             &kind};
 
-    if (!sql_start(store, "SELECT " COLUMNS " FROM webhooks WHERE id = ?1", &statement, err))
-        return false;
-    sql_bind_text(store, statement, 1, id);
-    ok = sql_next(store, statement, &row, err);
-    if (ok)
-        ok = row ? read_row(statement, ret_webhook, err) : not_found(id, err);
-    sql_end(statement);
-    return ok;
+    return sql_get(store, &lookup, id, ret_webhook, err);
 }
 
 bool webhooks_list(struct store *store, const char *owner, const struct store_page *page,
@@ -138,14 +121,10 @@ bool webhooks_list(struct store *store, const char *owner, const struct store_pa
 static bool change_row(struct store *store, sqlite3_stmt *statement, const char *id,
                        struct webhook_record *ret_webhook, struct error *err)
 {
-    bool row = false, ok = sql_next(store, statement, &row, err);
+    bool found = false;
 
-    if (ok)
-        ok = row ? read_row(statement, ret_webhook, err) : not_found(id, err);
-    while (ok && row) /* to its end, which commits */
-        ok = sql_next(store, statement, &row, err);
-    sql_end(statement);
-    return ok;
+    return sql_read_record(store, statement, &kind, ret_webhook, &found, err) &&
+           (found || sql_not_found(what, id, err));
 }
 
 bool webhooks_update(struct store *store, const char *id, const struct webhook_change *change,
@@ -207,8 +186,6 @@ bool webhooks_delete(struct store *store, const char *id, struct error *err)
 {
     sqlite3_stmt *statement = NULL;
 
-    if (!sql_start(store, "DELETE FROM webhooks WHERE id = ?1", &statement, err))
-        return false;
-    sql_bind_text(store, statement, 1, id);
-    return sql_run(store, statement, err) && (sql_changed_rows(store) > 0 || not_found(id, err));
+    return sql_start(store, "DELETE FROM webhooks WHERE id = ?1", &statement, err) &&
+           sql_run_on(store, statement, what, id, err);
 }

@@ -99,7 +99,7 @@ stop_daemon
 rm -rf "$work/state" && mv "$work/state.full" "$work/state"
 restore "$work/copy.db"
 expect "a backup comes back over a newer database" has "^0 .*is kept|^0 .*that was there is" "$status ${answer//$'\n'/ }"
-aside=$(ls "$work"/state/needled.db.replaced-*Z)
+aside=$(ls "$work"/state/needled.db.replaced-*)
 expect "which is kept beside it" is "$(head -c 15 "$aside")" "SQLite format 3"
 start_daemon "$out" || exit 1
 call "$url/v1/fine_tuning/jobs/$first"

@@ -336,6 +336,10 @@ static void a_backup_comes_back_over_what_is_there(void **state)
     assert_true(has_job(store, "ftjob-2"));
     store_close(store);
 
+    /* Again at once: nothing that was kept is lost. */
+    CHECK(backup_restore(copy, path, aside, &fault));
+    assert_int_equal(count_files(*state, "needled.db.replaced-"), 2);
+
     /* Into a folder that has none. */
     assert_int_equal(mkdir(scratch_path(*state, "empty"), 0700), 0);
     path = scratch_path(*state, "empty/needled.db");

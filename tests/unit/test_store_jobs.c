@@ -4,50 +4,11 @@
 #include "store/files.h"
 #include "store/jobs.h"
 #include "store/models.h"
-#include "tests/support/scratch.h"
-#include "tests/support/test.h"
+#include "tests/support/database.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
-
-struct fixture {
-    char *folder;
-    char path[4096];
-    struct store *store;
-};
-
-static int set_up(void **state)
-{
-    struct fixture *fixture = calloc(1, sizeof(*fixture));
-    struct error err = {0};
-
-    assert_non_null(fixture);
-    fixture->folder = scratch_new();
-    (void)snprintf(fixture->path, sizeof(fixture->path), "%s/needled.db", fixture->folder);
-    if (!store_open(fixture->path, true, &fixture->store, &err))
-        fail_msg("%s", err.message);
-    *state = fixture;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *fixture = *state;
-
-    store_close(fixture->store);
-    scratch_free(fixture->folder);
-    free(fixture);
-    return 0;
-}
-
-static struct error fault; /* of the last CHECK */
-
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        if (!(call))                                                                               \
-            fail_msg("%s: %s", #call, fault.message);                                              \
-    } while (0)
 
 static struct job_record job_draft(const char *id, int64_t created_unix_s)
 {
@@ -104,7 +65,7 @@ static void bring_to(struct store *store, const char *id, enum job_state wanted)
 
 static void every_pair_of_states_moves_or_is_refused_by_the_table(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     /* rows from, columns to: validating queued running paused succeeded failed cancelled */
     static const char *const table[JOB_STATE_COUNT] = {
         [JOB_VALIDATING_FILES] = "-q---fc", [JOB_QUEUED] = "--rp-fc",    [JOB_RUNNING] = "-q-psfc",
@@ -123,18 +84,18 @@ static void every_pair_of_states_moves_or_is_refused_by_the_table(void **state)
             bool moved;
 
             (void)snprintf(id, sizeof(id), "ftjob-%d-%d", from, to);
-            insert_job(fixture->store, id, 1);
-            bring_to(fixture->store, id, (enum job_state)from);
-            moved = jobs_move(fixture->store, id, (enum job_state)from, (enum job_state)to, NULL,
+            insert_job(database->store, id, 1);
+            bring_to(database->store, id, (enum job_state)from);
+            moved = jobs_move(database->store, id, (enum job_state)from, (enum job_state)to, NULL,
                               &event, 1, &err);
             if (moved != wanted ||
                 job_state_may_become((enum job_state)from, (enum job_state)to) != wanted)
                 fail_msg("%s to %s: moved %d", job_state_name((enum job_state)from),
                          job_state_name((enum job_state)to), moved);
-            assert_int_equal(state_of(fixture->store, id), wanted ? to : from);
+            assert_int_equal(state_of(database->store, id), wanted ? to : from);
             if (!wanted)
                 assert_int_equal(err.code, ERR_CONFLICT);
-            CHECK(events_since(fixture->store, id, 0, 10, &events, &count, &fault));
+            CHECK(events_since(database->store, id, 0, 10, &events, &count, &fault));
             assert_int_equal(count, wanted ? 2 : 1);
             events_free(events, count);
         }
@@ -143,26 +104,26 @@ static void every_pair_of_states_moves_or_is_refused_by_the_table(void **state)
 
 static void a_state_that_came_too_late_is_a_conflict_and_changes_nothing(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     struct event_draft event = {.type = "state", .message = "moved"};
     struct error err = {0};
     struct job_record job = {0};
     enum job_state named;
 
-    insert_job(fixture->store, "ftjob-1", 1);
-    bring_to(fixture->store, "ftjob-1", JOB_CANCELLED);
-    assert_false(jobs_move(fixture->store, "ftjob-1", JOB_VALIDATING_FILES, JOB_QUEUED, NULL,
+    insert_job(database->store, "ftjob-1", 1);
+    bring_to(database->store, "ftjob-1", JOB_CANCELLED);
+    assert_false(jobs_move(database->store, "ftjob-1", JOB_VALIDATING_FILES, JOB_QUEUED, NULL,
                            &event, 1, &err));
     assert_int_equal(err.code, ERR_CONFLICT);
     assert_non_null(strstr(err.message, "cancelled"));
-    assert_false(jobs_update(fixture->store, "ftjob-1", &JOB_CHANGE_NONE, &event, 1, &err));
+    assert_false(jobs_update(database->store, "ftjob-1", &JOB_CHANGE_NONE, &event, 1, &err));
     assert_int_equal(err.code, ERR_CONFLICT);
-    assert_false(events_append(fixture->store, "ftjob-1", &event, 1, 3, 4, 0.5, &err));
+    assert_false(events_append(database->store, "ftjob-1", &event, 1, 3, 4, 0.5, &err));
     assert_int_equal(err.code, ERR_CONFLICT);
     assert_false(
-        jobs_move(fixture->store, "ftjob-2", JOB_QUEUED, JOB_RUNNING, NULL, NULL, 0, &err));
+        jobs_move(database->store, "ftjob-2", JOB_QUEUED, JOB_RUNNING, NULL, NULL, 0, &err));
     assert_int_equal(err.code, ERR_NOT_FOUND);
-    CHECK(jobs_get(fixture->store, "ftjob-1", &job, &fault));
+    CHECK(jobs_get(database->store, "ftjob-1", &job, &fault));
     assert_true(job.finished_unix_s > 0);
     assert_int_equal(job.completed_steps, 0);
     job_record_release(&job);
@@ -171,7 +132,7 @@ static void a_state_that_came_too_late_is_a_conflict_and_changes_nothing(void **
 
 static void a_change_reaches_every_column_and_leaves_the_others(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     struct job_change change = JOB_CHANGE_NONE;
     struct job_record job = {0};
     struct model_record models[] = {
@@ -189,13 +150,13 @@ static void a_change_reaches_every_column_and_leaves_the_others(void **state)
     size_t count = 0;
     bool more = true;
 
-    insert_job(fixture->store, "ftjob-1", 1);
-    CHECK(jobs_get(fixture->store, "ftjob-1", &job, &fault));
+    insert_job(database->store, "ftjob-1", 1);
+    CHECK(jobs_get(database->store, "ftjob-1", &job, &fault));
     assert_true(isnan(job.last_train_loss));
     assert_string_equal(job.hyperparameters_json, "{\"n_epochs\":3}");
     assert_null(job.plan_json);
     job_record_release(&job);
-    bring_to(fixture->store, "ftjob-1", JOB_RUNNING);
+    bring_to(database->store, "ftjob-1", JOB_RUNNING);
     change.device_used = "cpu:0";
     change.state_reason = "why";
     change.error_code = "code";
@@ -212,9 +173,9 @@ static void a_change_reaches_every_column_and_leaves_the_others(void **state)
     change.models = models;
     change.model_count = 2;
     change.checkpoint = &checkpoint;
-    CHECK(jobs_update(fixture->store, "ftjob-1", &change, NULL, 0, &fault));
-    CHECK(jobs_move(fixture->store, "ftjob-1", JOB_RUNNING, JOB_SUCCEEDED, NULL, NULL, 0, &fault));
-    CHECK(jobs_get(fixture->store, "ftjob-1", &job, &fault));
+    CHECK(jobs_update(database->store, "ftjob-1", &change, NULL, 0, &fault));
+    CHECK(jobs_move(database->store, "ftjob-1", JOB_RUNNING, JOB_SUCCEEDED, NULL, NULL, 0, &fault));
+    CHECK(jobs_get(database->store, "ftjob-1", &job, &fault));
     assert_string_equal(job.device_used, "cpu:0");
     assert_string_equal(job.state_reason, "why");
     assert_string_equal(job.error_code, "code");
@@ -233,9 +194,9 @@ static void a_change_reaches_every_column_and_leaves_the_others(void **state)
     assert_int_equal(job.fault_count, 1);
     assert_true(job.started_unix_s > 0 && job.finished_unix_s >= job.started_unix_s);
     job_record_release(&job);
-    CHECK(models_get(fixture->store, models[1].id, &model, &fault));
+    CHECK(models_get(database->store, models[1].id, &model, &fault));
     assert_true(model.valid_loss == 1.5 && model.step == 5);
-    CHECK(checkpoints_list(fixture->store, "ftjob-1", &page, &checkpoints, &count, &more, &fault));
+    CHECK(checkpoints_list(database->store, "ftjob-1", &page, &checkpoints, &count, &more, &fault));
     assert_int_equal(count, 1);
     assert_false(more);
     assert_true(isnan(checkpoints[0].valid_loss));
@@ -244,26 +205,26 @@ static void a_change_reaches_every_column_and_leaves_the_others(void **state)
 
 static void a_change_that_fails_late_is_undone_whole(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     struct event_draft broken = {.type = "state", .message = NULL};
     struct job_change change = JOB_CHANGE_NONE;
     struct model_record model = {.id = "ft:a", .job_id = "ftjob-1"}, found;
     struct error err = {0};
 
-    insert_job(fixture->store, "ftjob-1", 1);
-    bring_to(fixture->store, "ftjob-1", JOB_RUNNING);
+    insert_job(database->store, "ftjob-1", 1);
+    bring_to(database->store, "ftjob-1", JOB_RUNNING);
     change.models = &model;
     change.model_count = 1;
-    assert_false(jobs_move(fixture->store, "ftjob-1", JOB_RUNNING, JOB_SUCCEEDED, &change, &broken,
+    assert_false(jobs_move(database->store, "ftjob-1", JOB_RUNNING, JOB_SUCCEEDED, &change, &broken,
                            1, &err));
-    assert_int_equal(state_of(fixture->store, "ftjob-1"), JOB_RUNNING);
-    assert_false(models_get(fixture->store, "ft:a", &found, &err));
+    assert_int_equal(state_of(database->store, "ftjob-1"), JOB_RUNNING);
+    assert_false(models_get(database->store, "ft:a", &found, &err));
     assert_int_equal(err.code, ERR_NOT_FOUND);
 }
 
 static void events_count_by_one_and_carry_the_progress(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     struct event_draft drafts[] = {
         {.level = EVENT_WARN, .type = "metrics", .message = "a", .data_json = "{\"step\":1}"},
         {.level = EVENT_INFO, .type = "metrics", .message = "b", .created_unix_s = 99},
@@ -278,16 +239,16 @@ static void events_count_by_one_and_carry_the_progress(void **state)
     char id[32];
     struct job_record job = {0};
 
-    insert_job(fixture->store, "ftjob-1", 1);
-    insert_job(fixture->store, "ftjob-2", 1);
-    CHECK(events_append(fixture->store, "ftjob-1", drafts, 2, 2, 30, 1.25, &fault));
-    CHECK(events_append(fixture->store, "ftjob-2", drafts, 1, -1, 0, 0, &fault));
-    CHECK(events_append(fixture->store, "ftjob-1", drafts, 1, -1, 0, 0, &fault));
-    CHECK(jobs_get(fixture->store, "ftjob-1", &job, &fault));
+    insert_job(database->store, "ftjob-1", 1);
+    insert_job(database->store, "ftjob-2", 1);
+    CHECK(events_append(database->store, "ftjob-1", drafts, 2, 2, 30, 1.25, &fault));
+    CHECK(events_append(database->store, "ftjob-2", drafts, 1, -1, 0, 0, &fault));
+    CHECK(events_append(database->store, "ftjob-1", drafts, 1, -1, 0, 0, &fault));
+    CHECK(jobs_get(database->store, "ftjob-1", &job, &fault));
     assert_true(job.completed_steps == 2 && job.trained_tokens == 30);
     assert_true(job.last_train_loss == 1.25);
     job_record_release(&job);
-    CHECK(events_since(fixture->store, "ftjob-1", 1, 100, &events, &count, &fault));
+    CHECK(events_since(database->store, "ftjob-1", 1, 100, &events, &count, &fault));
     assert_int_equal(count, 3);
     for (size_t i = 0; i < count; i++)
         assert_int_equal(events[i].number, i + 2);
@@ -297,22 +258,22 @@ static void events_count_by_one_and_carry_the_progress(void **state)
     assert_int_equal(events[1].created_unix_s, 99);
     (void)snprintf(id, sizeof(id), "ftevent-%lld", (long long)events[1].row);
     events_free(events, count);
-    CHECK(events_resolve(fixture->store, "ftjob-1", id, &number, &fault));
+    CHECK(events_resolve(database->store, "ftjob-1", id, &number, &fault));
     assert_int_equal(number, 3);
-    CHECK(events_resolve(fixture->store, "ftjob-1", "17", &number, &fault));
+    CHECK(events_resolve(database->store, "ftjob-1", "17", &number, &fault));
     assert_int_equal(number, 17);
-    assert_false(events_resolve(fixture->store, "ftjob-2", id, &number, &err));
+    assert_false(events_resolve(database->store, "ftjob-2", id, &number, &err));
     assert_string_equal(err.param, "after");
-    assert_false(events_resolve(fixture->store, "ftjob-1", "evt", &number, &err));
+    assert_false(events_resolve(database->store, "ftjob-1", "evt", &number, &err));
     assert_int_equal(err.code, ERR_INVALID);
 
     page.after = id;
-    CHECK(events_list(fixture->store, &of_job, &page, &events, &count, &more, &fault));
+    CHECK(events_list(database->store, &of_job, &page, &events, &count, &more, &fault));
     assert_int_equal(count, 2);
     assert_int_equal(events[0].number, 2); /* newest first, older than the one named */
     assert_false(more);
     events_free(events, count);
-    CHECK(events_list(fixture->store, &of_states, &page, &events, &count, &more, &fault));
+    CHECK(events_list(database->store, &of_states, &page, &events, &count, &more, &fault));
     assert_int_equal(count, 1);
     assert_int_equal(events[0].number, 1);
     events_free(events, count);
@@ -349,17 +310,17 @@ static void *claim_all(void *context)
 
 static void a_job_is_claimed_by_exactly_one_of_several_threads(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     static atomic_int taken[CLAIMED_JOBS];
-    struct claimer claimer = {fixture->path, taken};
+    struct claimer claimer = {database->path, taken};
     pthread_t threads[CLAIMERS];
 
     for (int i = 0; i < CLAIMED_JOBS; i++) {
         char id[32];
 
         (void)snprintf(id, sizeof(id), "ftjob-%d", i);
-        insert_job(fixture->store, id, 1);
-        bring_to(fixture->store, id, JOB_QUEUED);
+        insert_job(database->store, id, 1);
+        bring_to(database->store, id, JOB_QUEUED);
     }
     for (int i = 0; i < CLAIMERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, claim_all, &claimer), 0);
@@ -376,7 +337,7 @@ static void a_job_is_claimed_by_exactly_one_of_several_threads(void **state)
 /* 1,000 rows, several in each second, walked in pages of 7 while more are inserted. */
 static void a_walk_by_pages_is_the_whole_list_while_rows_are_added(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     struct file_record file = {.purpose = "fine-tune"};
     struct store_page page = {.after = "", .limit = 7};
     char after[STORE_ID_SIZE] = "";
@@ -386,14 +347,14 @@ static void a_walk_by_pages_is_the_whole_list_while_rows_are_added(void **state)
     for (int i = 0; i < 1000; i++) {
         (void)snprintf(file.id, sizeof(file.id), "file-%d", i);
         file.created_unix_s = 1000 + i / 13;
-        CHECK(files_insert(fixture->store, &file, NULL, &fault));
+        CHECK(files_insert(database->store, &file, NULL, &fault));
     }
     while (more) {
         struct file_record *files = NULL;
         size_t count = 0;
 
         page.after = after;
-        CHECK(files_list(fixture->store, &(struct files_filter){"fine-tune", NULL}, &page, &files,
+        CHECK(files_list(database->store, &(struct files_filter){"fine-tune", NULL}, &page, &files,
                          &count, &more, &fault));
         assert_true(count > 0);
         for (size_t i = 0; i < count; i++) {
@@ -406,14 +367,14 @@ static void a_walk_by_pages_is_the_whole_list_while_rows_are_added(void **state)
         free(files);
         (void)snprintf(file.id, sizeof(file.id), "file-new-%d", added++);
         file.created_unix_s = 5000;
-        CHECK(files_insert(fixture->store, &file, NULL, &fault));
+        CHECK(files_insert(database->store, &file, NULL, &fault));
     }
     assert_int_equal(expected, -1);
 }
 
 static void lists_filter_turn_round_and_refuse_an_unknown_cursor(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     struct store_page page = {.after = "", .limit = 10, .ascending = true};
     struct job_record *jobs = NULL;
     struct file_record file = {.id = "file-1", .purpose = "fine-tune-results"};
@@ -422,10 +383,11 @@ static void lists_filter_turn_round_and_refuse_an_unknown_cursor(void **state)
     size_t count = 0;
     bool more = true;
 
-    insert_job(fixture->store, "ftjob-a", 5);
-    insert_job(fixture->store, "ftjob-b", 4);
-    insert_job(fixture->store, "ftjob-c", 5);
-    CHECK(jobs_list(fixture->store, &(struct jobs_filter){0}, &page, &jobs, &count, &more, &fault));
+    insert_job(database->store, "ftjob-a", 5);
+    insert_job(database->store, "ftjob-b", 4);
+    insert_job(database->store, "ftjob-c", 5);
+    CHECK(
+        jobs_list(database->store, &(struct jobs_filter){0}, &page, &jobs, &count, &more, &fault));
     assert_int_equal(count, 3);
     assert_false(more);
     assert_string_equal(jobs[0].id, "ftjob-b");
@@ -436,10 +398,10 @@ static void lists_filter_turn_round_and_refuse_an_unknown_cursor(void **state)
     free(jobs);
     page.after = "ftjob-zzz";
     assert_false(
-        jobs_list(fixture->store, &(struct jobs_filter){0}, &page, &jobs, &count, &more, &err));
+        jobs_list(database->store, &(struct jobs_filter){0}, &page, &jobs, &count, &more, &err));
     assert_int_equal(err.code, ERR_INVALID);
     assert_string_equal(err.param, "after");
-    CHECK(jobs_list_state(fixture->store, JOB_VALIDATING_FILES, &JOB_PLACE_FIRST, 2, &jobs, &count,
+    CHECK(jobs_list_state(database->store, JOB_VALIDATING_FILES, &JOB_PLACE_FIRST, 2, &jobs, &count,
                           &fault));
     assert_int_equal(count, 2);
     assert_string_equal(jobs[0].id, "ftjob-a"); /* in order of arrival, whatever the clock said */
@@ -447,12 +409,12 @@ static void lists_filter_turn_round_and_refuse_an_unknown_cursor(void **state)
         job_record_release(&jobs[i]);
     free(jobs);
     page.after = "";
-    CHECK(files_insert(fixture->store, &file, NULL, &fault));
-    CHECK(files_list(fixture->store, &(struct files_filter){"fine-tune", NULL}, &page, &files,
+    CHECK(files_insert(database->store, &file, NULL, &fault));
+    CHECK(files_list(database->store, &(struct files_filter){"fine-tune", NULL}, &page, &files,
                      &count, &more, &fault));
     assert_int_equal(count, 0);
     free(files);
-    CHECK(files_list(fixture->store, &(struct files_filter){0}, &page, &files, &count, &more,
+    CHECK(files_list(database->store, &(struct files_filter){0}, &page, &files, &count, &more,
                      &fault));
     assert_int_equal(count, 1);
     free(files);
@@ -460,7 +422,7 @@ static void lists_filter_turn_round_and_refuse_an_unknown_cursor(void **state)
 
 static void a_file_is_kept_while_an_unfinished_job_needs_it(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     struct file_record file = {.id = "file-1", .purpose = "fine-tune"};
     struct error err = {0};
 
@@ -468,91 +430,91 @@ static void a_file_is_kept_while_an_unfinished_job_needs_it(void **state)
 
     (void)snprintf(job.training_file, sizeof(job.training_file), "file-1");
     assert_false(
-        jobs_insert(fixture->store, &job, NULL, &err)); /* deleted while the job was made */
+        jobs_insert(database->store, &job, NULL, &err)); /* deleted while the job was made */
     assert_string_equal(err.param, "training_file");
-    CHECK(files_insert(fixture->store, &file, NULL, &fault));
+    CHECK(files_insert(database->store, &file, NULL, &fault));
     job.inputs_json = (char[]){"{\"training_files\":[\"file-1\",\"file-2\"]}"};
-    assert_false(jobs_insert(fixture->store, &job, NULL, &err));
+    assert_false(jobs_insert(database->store, &job, NULL, &err));
     assert_non_null(strstr(err.message, "file-2"));
     job.inputs_json = NULL;
-    CHECK(jobs_insert(fixture->store, &job, NULL, &fault));
-    assert_false(files_delete(fixture->store, "file-1", &err));
+    CHECK(jobs_insert(database->store, &job, NULL, &fault));
+    assert_false(files_delete(database->store, "file-1", &err));
     assert_int_equal(err.code, ERR_CONFLICT);
     assert_non_null(strstr(err.message, "ftjob-1"));
-    bring_to(fixture->store, "ftjob-1", JOB_FAILED);
-    CHECK(files_delete(fixture->store, "file-1", &fault));
-    assert_false(files_delete(fixture->store, "file-1", &err));
+    bring_to(database->store, "ftjob-1", JOB_FAILED);
+    CHECK(files_delete(database->store, "file-1", &fault));
+    assert_false(files_delete(database->store, "file-1", &err));
     assert_int_equal(err.code, ERR_NOT_FOUND);
 }
 
 static void models_are_listed_newest_first_and_replaced_by_their_own_job_only(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     struct model_record model = {.id = "ft:a", .job_id = "ftjob-1", .valid_loss = NAN};
     struct model_record *models = NULL;
     struct error err = {0};
     size_t count = 0;
 
     model.created_unix_s = 1;
-    CHECK(models_insert(fixture->store, &model, &fault));
+    CHECK(models_insert(database->store, &model, &fault));
     (void)snprintf(model.id, sizeof(model.id), "ft:b");
-    CHECK(models_insert(fixture->store, &model, &fault));
+    CHECK(models_insert(database->store, &model, &fault));
     model.size_bytes = 12;
-    CHECK(models_insert(fixture->store, &model, &fault));
+    CHECK(models_insert(database->store, &model, &fault));
     (void)snprintf(model.job_id, sizeof(model.job_id), "ftjob-2");
-    assert_false(models_insert(fixture->store, &model, &err));
+    assert_false(models_insert(database->store, &model, &err));
     assert_int_equal(err.code, ERR_CONFLICT);
-    CHECK(models_list(fixture->store, &models, &count, &fault));
+    CHECK(models_list(database->store, &models, &count, &fault));
     assert_int_equal(count, 2);
     assert_string_equal(models[0].id, "ft:b");
     assert_int_equal(models[0].size_bytes, 12);
     assert_true(isnan(models[0].valid_loss));
     free(models);
-    CHECK(models_delete(fixture->store, "ft:b", &fault));
-    assert_false(models_delete(fixture->store, "ft:b", &err));
+    CHECK(models_delete(database->store, "ft:b", &fault));
+    assert_false(models_delete(database->store, "ft:b", &err));
     assert_int_equal(err.code, ERR_NOT_FOUND);
 }
 
 static void an_adapter_is_used_until_the_last_of_its_models_is_gone(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     struct model_record model = {
         .id = "ft:a", .job_id = "ftjob-1", .artifact = "ftjob-1.safetensors", .valid_loss = NAN};
     bool used = false;
 
-    CHECK(models_insert(fixture->store, &model, &fault));
+    CHECK(models_insert(database->store, &model, &fault));
     (void)snprintf(model.id, sizeof(model.id), "ft:a:ckpt-step-9");
-    CHECK(models_insert(fixture->store, &model, &fault));
-    CHECK(models_delete(fixture->store, "ft:a", &fault));
-    CHECK(models_has_artifact(fixture->store, model.artifact, &used, &fault));
+    CHECK(models_insert(database->store, &model, &fault));
+    CHECK(models_delete(database->store, "ft:a", &fault));
+    CHECK(models_has_artifact(database->store, model.artifact, &used, &fault));
     assert_true(used);
-    CHECK(models_delete(fixture->store, model.id, &fault));
-    CHECK(models_has_artifact(fixture->store, model.artifact, &used, &fault));
+    CHECK(models_delete(database->store, model.id, &fault));
+    CHECK(models_has_artifact(database->store, model.artifact, &used, &fault));
     assert_false(used);
 }
 
 static void no_job_ends_before_it_began_whatever_the_clock_says(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     static const int64_t future_unix_s = INT64_C(40000000000); /* the clock is set back after it */
     struct job_record job = {0};
 
-    insert_job(fixture->store, "ftjob-1", future_unix_s);
-    bring_to(fixture->store, "ftjob-1", JOB_RUNNING);
-    CHECK(jobs_move(fixture->store, "ftjob-1", JOB_RUNNING, JOB_SUCCEEDED, NULL, NULL, 0, &fault));
-    CHECK(jobs_get(fixture->store, "ftjob-1", &job, &fault));
+    insert_job(database->store, "ftjob-1", future_unix_s);
+    bring_to(database->store, "ftjob-1", JOB_RUNNING);
+    CHECK(jobs_move(database->store, "ftjob-1", JOB_RUNNING, JOB_SUCCEEDED, NULL, NULL, 0, &fault));
+    CHECK(jobs_get(database->store, "ftjob-1", &job, &fault));
     assert_int_equal(job.started_unix_s, future_unix_s);
     assert_int_equal(job.finished_unix_s, future_unix_s);
     job_record_release(&job);
-    insert_job(fixture->store, "ftjob-2", future_unix_s + 1);
-    bring_to(fixture->store, "ftjob-2", JOB_CANCELLED);
-    CHECK(jobs_get(fixture->store, "ftjob-2", &job, &fault));
+    insert_job(database->store, "ftjob-2", future_unix_s + 1);
+    bring_to(database->store, "ftjob-2", JOB_CANCELLED);
+    CHECK(jobs_get(database->store, "ftjob-2", &job, &fault));
     assert_int_equal(job.started_unix_s, 0); /* it never did */
     assert_int_equal(job.finished_unix_s, future_unix_s + 1);
     job_record_release(&job);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, database_set_up, database_tear_down)
 
 int main(void)
 {

@@ -5,48 +5,9 @@
 #include "store/files.h"
 #include "store/jobs.h"
 #include "store/models.h"
-#include "tests/support/scratch.h"
-#include "tests/support/test.h"
+#include "tests/support/database.h"
 
 #include <math.h>
-
-struct fixture {
-    char *folder;
-    struct store *store;
-};
-
-static int set_up(void **state)
-{
-    struct fixture *fixture = calloc(1, sizeof(*fixture));
-    struct error err = {0};
-    char path[4096];
-
-    assert_non_null(fixture);
-    fixture->folder = scratch_new();
-    (void)snprintf(path, sizeof(path), "%s/needled.db", fixture->folder);
-    if (!store_open(path, true, &fixture->store, &err))
-        fail_msg("%s", err.message);
-    *state = fixture;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *fixture = *state;
-
-    store_close(fixture->store);
-    scratch_free(fixture->folder);
-    free(fixture);
-    return 0;
-}
-
-static struct error fault; /* of the last CHECK */
-
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        if (!(call))                                                                               \
-            fail_msg("%s: %s", #call, fault.message);                                              \
-    } while (0)
 
 static struct job_record draft(const char *id)
 {
@@ -81,7 +42,7 @@ static void add(struct store *store, const char *id, const struct job_record *li
 
 static void a_create_is_found_again_by_key_or_by_body(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     static const struct {
         const char *what, *owner, *key, *sha256;
         int64_t since_unix_s;
@@ -100,16 +61,16 @@ static void a_create_is_found_again_by_key_or_by_body(void **state)
     struct job_record keyed = asked_with("k1", "k1/once", "aa");
     struct job_record plain = asked_with("k1", "", "bb"), ended = asked_with("k1", "", "dd");
 
-    add(fixture->store, "ftjob-keyed", &keyed);
-    add(fixture->store, "ftjob-plain", &plain);
-    add(fixture->store, "ftjob-ended", &ended);
-    CHECK(jobs_move(fixture->store, "ftjob-ended", JOB_VALIDATING_FILES, JOB_CANCELLED, NULL, NULL,
+    add(database->store, "ftjob-keyed", &keyed);
+    add(database->store, "ftjob-plain", &plain);
+    add(database->store, "ftjob-ended", &ended);
+    CHECK(jobs_move(database->store, "ftjob-ended", JOB_VALIDATING_FILES, JOB_CANCELLED, NULL, NULL,
                     0, &fault));
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct job_record asked = asked_with(cases[i].owner, cases[i].key, cases[i].sha256);
         char found[STORE_ID_SIZE] = "?";
 
-        CHECK(jobs_find_repeat(fixture->store, &asked, cases[i].since_unix_s, found, &fault));
+        CHECK(jobs_find_repeat(database->store, &asked, cases[i].since_unix_s, found, &fault));
         if (strcmp(found, cases[i].found) != 0)
             fail_msg("%s: '%s' was found", cases[i].what, found);
     }
@@ -117,14 +78,14 @@ static void a_create_is_found_again_by_key_or_by_body(void **state)
 
 static void a_key_with_another_body_is_refused_by_its_word(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     struct job_record asked = asked_with("", "/once", "aa");
     char found[STORE_ID_SIZE] = "?";
     struct error err = {0};
 
-    add(fixture->store, "ftjob-keyed", &asked);
+    add(database->store, "ftjob-keyed", &asked);
     asked = asked_with("", "/once", "bb");
-    assert_false(jobs_find_repeat(fixture->store, &asked, 0, found, &err));
+    assert_false(jobs_find_repeat(database->store, &asked, 0, found, &err));
     assert_string_equal(err.word, "idempotency_key_reused");
     assert_non_null(strstr(err.message, "ftjob-keyed"));
     assert_string_equal(found, "?");
@@ -142,7 +103,7 @@ static void add_with_metadata(struct store *store, const char *id, char *metadat
 
 static void a_list_is_of_the_jobs_that_have_what_is_asked_for(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     static const struct {
         struct jobs_filter filter;
         const char *ids; /* newest first */
@@ -167,12 +128,12 @@ static void a_list_is_of_the_jobs_that_have_what_is_asked_for(void **state)
     };
     const struct store_page page = {.after = "", .limit = 10};
 
-    add_with_metadata(fixture->store, "both", (char[]){"{\"team\":\"a\",\"run\":\"7\"}"});
-    add_with_metadata(fixture->store, "other", (char[]){"{\"team\":\"\",\"run\":\"8\"}"});
-    add_with_metadata(fixture->store, "one", (char[]){"{\"team\":\"a\"}"});
-    add_with_metadata(fixture->store, "empty", (char[]){"{}"});
-    add_with_metadata(fixture->store, "none", NULL);
-    CHECK(jobs_move(fixture->store, "other", JOB_VALIDATING_FILES, JOB_CANCELLED, NULL, NULL, 0,
+    add_with_metadata(database->store, "both", (char[]){"{\"team\":\"a\",\"run\":\"7\"}"});
+    add_with_metadata(database->store, "other", (char[]){"{\"team\":\"\",\"run\":\"8\"}"});
+    add_with_metadata(database->store, "one", (char[]){"{\"team\":\"a\"}"});
+    add_with_metadata(database->store, "empty", (char[]){"{}"});
+    add_with_metadata(database->store, "none", NULL);
+    CHECK(jobs_move(database->store, "other", JOB_VALIDATING_FILES, JOB_CANCELLED, NULL, NULL, 0,
                     &fault));
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct job_record *jobs = NULL;
@@ -180,7 +141,7 @@ static void a_list_is_of_the_jobs_that_have_what_is_asked_for(void **state)
         size_t count = 0;
         bool more;
 
-        CHECK(jobs_list(fixture->store, &cases[i].filter, &page, &jobs, &count, &more, &fault));
+        CHECK(jobs_list(database->store, &cases[i].filter, &page, &jobs, &count, &more, &fault));
         for (size_t n = 0; n < count; n++) {
             (void)snprintf(ids + strlen(ids), sizeof(ids) - strlen(ids), "%s ", jobs[n].id);
             job_record_release(&jobs[n]);
@@ -195,7 +156,7 @@ static void a_list_is_of_the_jobs_that_have_what_is_asked_for(void **state)
 
 static void a_model_stays_while_a_job_goes_on_from_it(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     struct model_record model = {.id = "ft:a",
                                  .base_model = "needle-3",
                                  .job_id = "ftjob-1",
@@ -207,48 +168,48 @@ static void a_model_stays_while_a_job_goes_on_from_it(void **state)
     struct error err = {0};
 
     (void)snprintf(child.parent_model, sizeof(child.parent_model), "%s", model.id);
-    assert_false(jobs_insert(fixture->store, &child, NULL, &err)); /* it is not there yet */
+    assert_false(jobs_insert(database->store, &child, NULL, &err)); /* it is not there yet */
     assert_int_equal(err.code, ERR_NOT_FOUND);
     assert_string_equal(err.param, "model");
-    CHECK(models_insert(fixture->store, &model, &fault));
-    CHECK(models_get(fixture->store, model.id, &read, &fault));
+    CHECK(models_insert(database->store, &model, &fault));
+    CHECK(models_get(database->store, model.id, &read, &fault));
     assert_string_equal(read.parent_model, "ft:before");
-    CHECK(jobs_insert(fixture->store, &child, NULL, &fault));
-    assert_false(models_delete(fixture->store, model.id, &err));
+    CHECK(jobs_insert(database->store, &child, NULL, &fault));
+    assert_false(models_delete(database->store, model.id, &err));
     assert_int_equal(err.code, ERR_CONFLICT);
     assert_string_equal(err.word, "model_in_use");
     assert_non_null(strstr(err.message, child.id));
-    CHECK(jobs_move(fixture->store, child.id, JOB_VALIDATING_FILES, JOB_CANCELLED, NULL, NULL, 0,
+    CHECK(jobs_move(database->store, child.id, JOB_VALIDATING_FILES, JOB_CANCELLED, NULL, NULL, 0,
                     &fault));
-    CHECK(models_delete(fixture->store, model.id, &fault));
-    CHECK(jobs_get(fixture->store, child.id, &child, &fault));
+    CHECK(models_delete(database->store, model.id, &fault));
+    CHECK(jobs_get(database->store, child.id, &child, &fault));
     assert_string_equal(child.parent_model, "ft:a"); /* where it came from stays known */
     job_record_release(&child);
 }
 
 static void a_result_file_is_its_jobs_until_it_is_deleted(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     const struct file_record file = {
         .id = "file-csv", .filename = "steps.csv", .purpose = "fine-tune-results"};
     struct job_change change = JOB_CHANGE_NONE;
     struct job_record job = draft("ftjob-1");
 
-    CHECK(jobs_insert(fixture->store, &job, NULL, &fault));
+    CHECK(jobs_insert(database->store, &job, NULL, &fault));
     change.result_file = &file;
-    CHECK(jobs_update(fixture->store, job.id, &change, NULL, 0, &fault));
-    CHECK(jobs_get(fixture->store, job.id, &job, &fault));
+    CHECK(jobs_update(database->store, job.id, &change, NULL, 0, &fault));
+    CHECK(jobs_get(database->store, job.id, &job, &fault));
     assert_string_equal(job.result_file, "file-csv");
     job_record_release(&job);
-    CHECK(files_delete(fixture->store, "file-csv", &fault));
-    CHECK(jobs_get(fixture->store, job.id, &job, &fault));
+    CHECK(files_delete(database->store, "file-csv", &fault));
+    CHECK(jobs_get(database->store, job.id, &job, &fault));
     assert_string_equal(job.result_file, "");
     job_record_release(&job);
 }
 
 static void a_checkpoints_model_is_found_by_its_id(void **state)
 {
-    struct fixture *fixture = *state;
+    struct database *database = *state;
     const struct checkpoint_record checkpoint = {.id = "ftckpt_1",
                                                  .job_id = "ftjob-1",
                                                  .model_id = "ft:a:ckpt-step-4",
@@ -261,18 +222,18 @@ static void a_checkpoints_model_is_found_by_its_id(void **state)
     char model[STORE_NAME_SIZE];
     struct error err = {0};
 
-    CHECK(jobs_insert(fixture->store, &job, NULL, &fault));
-    CHECK(checkpoints_insert(fixture->store, &checkpoint, &fault));
-    CHECK(checkpoints_get_model(fixture->store, "ftckpt_1", model, &fault));
+    CHECK(jobs_insert(database->store, &job, NULL, &fault));
+    CHECK(checkpoints_insert(database->store, &checkpoint, &fault));
+    CHECK(checkpoints_get_model(database->store, "ftckpt_1", model, &fault));
     assert_string_equal(model, "ft:a:ckpt-step-4");
-    assert_false(checkpoints_get_model(fixture->store, "ftckpt_2", model, &err));
+    assert_false(checkpoints_get_model(database->store, "ftckpt_2", model, &err));
     assert_int_equal(err.code, ERR_NOT_FOUND);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, database_set_up, database_tear_down)
         TEST(a_create_is_found_again_by_key_or_by_body),
         TEST(a_key_with_another_body_is_refused_by_its_word),
         TEST(a_list_is_of_the_jobs_that_have_what_is_asked_for),

@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-#define BATCH 100
+#define BATCH 500
 #define READERS 4
 #define LOG_EVENTS 100000
 
