@@ -139,6 +139,9 @@ static void print_database(const struct services *services, struct buf *out)
         metrics_single(out, "needled_state_disk_free_bytes", "gauge",
                        "Free where the state folder lies.",
                        (double)disk.f_bavail * (double)disk.f_frsize);
+    metrics_single(out, "needled_state_disk_writable", "gauge",
+                   "1; 0 while it is full or refuses writes, and jobs wait.",
+                   scheduler_check_disk(services->scheduler, 0, NULL));
 }
 
 static bool print_webhooks(const struct services *services, struct store *store, struct buf *out,

@@ -211,7 +211,9 @@ void disk_look(struct disk *disk)
         return;
     if (!check_free(disk, 0, &err))
         return; /* one that is short of room stays as it is */
-    if (!write_ballast(disk, &err)) {
+    /* Where nothing of the ballast was given up a piece is written anew: something must be. */
+    if (atomic_load(&disk->piece_count) == PIECE_COUNT ? !write_piece(disk, PIECE_COUNT - 1, &err)
+                                                       : !write_ballast(disk, &err)) {
         (void)disk_report(disk, &err);
         return;
     }

@@ -270,6 +270,8 @@ static bool work(struct validator *validator)
     size_t count = 0;
     bool done;
 
+    if (!disk_check_service(validator->options->disk, NULL))
+        return false; /* no verdict could be kept */
     if (!jobs_list_state(validator->store, JOB_VALIDATING_FILES, &first, 1, &jobs, &count, &err)) {
         log_write(LOG_LEVEL_ERROR, "look for jobs to validate: %s", err.message);
         return false;

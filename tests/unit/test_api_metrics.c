@@ -137,6 +137,7 @@ static void what_happened_is_counted(void **state)
     assert_true(sample(answer.body, name) > 0);
     assert_true(sample(answer.body, "needled_sqlite_database_bytes") > 4096);
     assert_true(sample(answer.body, "needled_state_disk_free_bytes") > 0);
+    assert_true(sample(answer.body, "needled_state_disk_writable") == 1);
     assert_true(sample(answer.body, "process_resident_memory_bytes") > 1e6);
     assert_int_equal(sample(answer.body, "needled_event_streams"), 0);
     assert_null(strstr(answer.body, "secret")); /* no id, no path of a user */

@@ -127,6 +127,23 @@ static void a_disk_that_refuses_writes_keeps_its_ballast(void **state)
     assert_int_equal(piece_count(fixture), 4);
     assert_string_equal(state_of(fixture->disk, reason), "failing");
     assert_string_equal(reason, "disk failing: sync 'a': input/output error");
+    disk_look(fixture->disk); /* a write works */
+    assert_true(disk_check_service(fixture->disk, &fault));
+}
+
+static void a_disk_that_cannot_be_written_stays_out_of_service(void **state)
+{
+    struct fixture *fixture = *state;
+    struct error why = {0};
+    char away[4200];
+
+    (void)error_set_word(&why, ERR_IO, ERROR_DISK_FAULT, "", "sync 'a': input/output error");
+    assert_false(disk_report(fixture->disk, &why));
+    (void)snprintf(away, sizeof(away), "%s.away", fixture->folder);
+    assert_int_equal(rename(fixture->folder, away), 0);
+    disk_look(fixture->disk);
+    assert_int_equal(rename(away, fixture->folder), 0);
+    assert_false(disk_check_service(fixture->disk, NULL));
 }
 
 static void what_is_not_the_disks_fault_changes_nothing(void **state)
@@ -191,6 +208,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(it_is_back_once_the_ballast_can_be_written, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_disk_that_refuses_writes_keeps_its_ballast, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_disk_that_cannot_be_written_stays_out_of_service, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(what_is_not_the_disks_fault_changes_nothing, set_up,
                                         tear_down),
