@@ -49,6 +49,7 @@ struct server {
     size_t listener_count;
     const char *socket_path; /* NULL: none */
     int port;
+    int64_t connections_per_address; /* 0: no limit */
 
     pthread_t sweeper;
     bool sweeper_runs;
@@ -123,6 +124,7 @@ static size_t keep_escapes(void *context, struct MHD_Connection *connection, cha
 static bool serve(struct server *server, int descriptor, bool is_socket, struct error *err)
 {
     struct listener *listener = &server->listeners[server->listener_count];
+    const unsigned per_address = is_socket ? 0 : (unsigned)server->connections_per_address;
     struct MHD_Daemon *daemon;
 
     *listener = (struct listener){&server->exchange, is_socket};
@@ -131,10 +133,11 @@ static bool serve(struct server *server, int descriptor, bool is_socket, struct 
         exchange_handle, listener, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
         MHD_OPTION_LISTEN_SOCKET, descriptor, MHD_OPTION_THREAD_POOL_SIZE,
         (unsigned)SERVING_THREADS, MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIMIT_CONNECTIONS,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK,
-        keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED, exchange_complete, listener,
-        MHD_OPTION_NOTIFY_CONNECTION, exchange_notify, listener, MHD_OPTION_END);
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, per_address, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
+        MHD_OPTION_NOTIFY_COMPLETED, exchange_complete, listener, MHD_OPTION_NOTIFY_CONNECTION,
+        exchange_notify, listener, MHD_OPTION_END);
     if (!daemon) {
         (void)close(descriptor); /* nothing was written to it */
         return error_set(err, ERR_INTERNAL, "libmicrohttpd %s did not start", MHD_get_version());
@@ -218,6 +221,10 @@ static bool open_listeners(struct server *server, const struct server_options *o
                   "everything ('needlectl key create' makes one)",
                   options->public_url);
     server->exchange.guard.any_address = !loopback;
+    server->connections_per_address = options->connections_per_address;
+    if (options->connections_per_address < 0)
+        server->connections_per_address =
+            loopback || options->public_url ? 0 : LIMIT_CONNECTIONS_PER_ADDRESS;
     if (options->socket_count > 0)
         return serve_given(server, options, err);
     if (options->listen && options->listen[0] &&

@@ -39,7 +39,10 @@ struct server_options {
     const char *webhook_hosts; /* NULL: no webhook is called; see outbound.h */
     size_t upload_limit_bytes; /* 0: LIMIT_UPLOAD_BYTES */
     size_t metrics_kept;       /* of a finished job's steps; 0: all */
-    size_t stream_limit;       /* readers of events at once; 0: LIMIT_STREAMS */
+    /* Open connections of one address over TCP; 0: no limit; below 0: LIMIT_CONNECTIONS_PER_ADDRESS on an
+     * address beyond loopback without a public_url, that is without a proxy, else no limit. */
+    int64_t connections_per_address;
+    size_t stream_limit; /* readers of events at once; 0: LIMIT_STREAMS */
     struct scheduler *scheduler;
     struct events_feed *feed;
 };

@@ -41,7 +41,7 @@ const char config_usage[] =
     "\n"
     "keys of the settings file: state_dir models_dir socket_path listen platforms simd public_url\n"
     "allowed_hosts webhook_hosts api_key_file log_level jobs_per_device memory_limit_mb "
-    "upload_limit_mb crash_limit\n"
+    "upload_limit_mb crash_limit connections_per_address\n"
     "checkpoint_interval_s checkpoint_steps disk_reserve_mb metrics_kept\n"
     "uploads_kept_days uploads_kept_mb models_kept_days models_kept_mb checkpoints_kept\n";
 
@@ -174,6 +174,8 @@ static bool read_limits(struct config *config, const struct json *json, struct e
     if (!json_get_int(json, "jobs_per_device", false, 1, LIMIT_JOBS_PER_DEVICE, &jobs, err) ||
         !json_get_int(json, "memory_limit_mb", false, 0, 1 << 24, &memory_mb, err) ||
         !json_get_int(json, "upload_limit_mb", false, 1, 1 << 24, &upload_mb, err) ||
+        !json_get_int(json, "connections_per_address", false, 0, LIMIT_CONNECTIONS,
+                      &config->connections_per_address, err) ||
         !json_get_int(json, "checkpoint_interval_s", false, 1, LIMIT_CHECKPOINT_INTERVAL_S,
                       &interval_s, err) ||
         !json_get_int(json, "checkpoint_steps", false, 0, INT32_MAX, &steps, err) ||
@@ -223,6 +225,7 @@ static bool read_settings(struct config *config, const struct json *json, struct
                                         "models_kept_mb",
                                         "checkpoints_kept",
                                         "crash_limit",
+                                        "connections_per_address",
                                         NULL};
     const struct {
         const char *key;
@@ -394,6 +397,7 @@ bool config_read(int argument_count, char **arguments, struct config *ret_config
                              .metrics_kept = METRICS_KEPT,
                              .crash_limit = CRASH_LIMIT,
                              .checkpoints_kept = CHECKPOINTS_KEPT,
+                             .connections_per_address = -1,
                              .upload_limit_bytes = LIMIT_UPLOAD_BYTES};
     if (!read_environment(&config, err) ||
         !copy_text(config.listen, sizeof(config.listen), "listen", "127.0.0.1:7733", err) ||
@@ -431,6 +435,8 @@ void config_take_changes(struct config *config, const struct config *wanted, cha
         {"public_url", strcmp(config->public_url, wanted->public_url) != 0},
         {"jobs_per_device", config->jobs_per_device != wanted->jobs_per_device},
         {"crash_limit", config->crash_limit != wanted->crash_limit},
+        {"connections_per_address",
+         config->connections_per_address != wanted->connections_per_address},
         {"checkpoint_interval_s", config->checkpoint_interval_s != wanted->checkpoint_interval_s},
         {"checkpoint_steps", config->checkpoint_steps != wanted->checkpoint_steps},
         {"disk_reserve_mb", config->disk_reserve_bytes != wanted->disk_reserve_bytes},

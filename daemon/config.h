@@ -46,7 +46,8 @@ struct config {
     size_t jobs_per_device;    /* at once: 1 to LIMIT_JOBS_PER_DEVICE */
     size_t memory_limit_bytes; /* of one job; 0: what the device has */
     size_t upload_limit_bytes;
-    uint64_t disk_reserve_bytes;  /* that jobs and uploads leave free */
+    int64_t connections_per_address; /* 0: no limit; below 0: what server.h chooses */
+    uint64_t disk_reserve_bytes;     /* that jobs and uploads leave free */
     /* Uploads and models that no job needs: how old, how many MB in all; 0: any. */
     int64_t uploads_kept_days, uploads_kept_mb, models_kept_days, models_kept_mb;
     int64_t checkpoints_kept;     /* epoch checkpoints of a job, and the best; 0: all */

@@ -98,6 +98,7 @@ static struct server_options server_options(const struct daemon_parts *parts,
         .api_key = config->api_key[0] != '\0' ? config->api_key : NULL,
         .upload_limit_bytes = config->upload_limit_bytes,
         .metrics_kept = config->metrics_kept,
+        .connections_per_address = config->connections_per_address,
         .scheduler = parts->scheduler,
         .feed = parts->feed,
     };
@@ -337,6 +338,11 @@ static int print_config(const struct config *config)
     printf("jobs_per_device  %zu\nmemory_limit_mb  %zu\nupload_limit_mb  %zu\n",
            config->jobs_per_device, config->memory_limit_bytes >> 20,
            config->upload_limit_bytes >> 20);
+    if (config->connections_per_address < 0)
+        printf("connections_per_address (none on loopback and behind a proxy, else %d)\n",
+               LIMIT_CONNECTIONS_PER_ADDRESS);
+    else
+        printf("connections_per_address %" PRId64 "\n", config->connections_per_address);
     printf("disk_reserve_mb  %" PRIu64 "\n", config->disk_reserve_bytes >> 20);
     printf("metrics_kept     %zu\ncheckpoints_kept %" PRId64 "\n", config->metrics_kept,
            config->checkpoints_kept);

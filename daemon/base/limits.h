@@ -36,4 +36,7 @@
 #define LIMIT_DISK_RESERVE_BYTES ((uint64_t)64 << 20) /* left free, unless set otherwise */
 #define LIMIT_PATH_BYTES 4096                         /* a path of ours, with its NUL */
 
+/* Connections of one client, where no proxy stands between. */
+#define LIMIT_CONNECTIONS_PER_ADDRESS 256
+
 #endif

@@ -53,6 +53,11 @@ done
 export NEEDLED_JOBS_PER_DEVICE=many
 result "and a word is refused by name" refuses "NEEDLED_JOBS_PER_DEVICE is 'many'" --check-config
 unset NEEDLED_JOBS_PER_DEVICE
+result "an address has any number of connections at home" checks "connections_per_address (none on loopback"
+echo '{"connections_per_address": 9}' >"$work/good.json"
+result "or so many as the settings say" checks "connections_per_address 9\$" --config "$work/good.json"
+echo '{"connections_per_address": -1}' >"$work/bad.json"
+result "but not fewer than none" refuses "'connections_per_address'" --config "$work/bad.json" --check-config
 result "a job is checkpointed every 30 seconds" checks "checkpoint_interval_s 30\$"
 result "and not by steps" checks "checkpoint_steps 0\$"
 echo '{"checkpoint_interval_s": 5, "checkpoint_steps": 100}' >"$work/good.json"

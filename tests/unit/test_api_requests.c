@@ -2,6 +2,8 @@
  * hosts that are not named, numbers of no machine, labels that a terminal would obey. */
 #include "tests/support/api_daemon.h"
 
+#include <sys/socket.h>
+
 #define HOST "Host: 127.0.0.1\r\n"
 #define CLOSE "Connection: close\r\n"
 #define JSON "Content-Type: application/json\r\n"
@@ -253,6 +255,52 @@ static void a_text_of_a_form_is_read_to_its_end(void **state)
     assert_int_equal(api_daemon_count_uploads(&d), 0);
 }
 
+static int open_narrow(void **state)
+{
+    (void)state;
+    d.own_jobs = true;
+    api_daemon_open(&d, (struct server_options){.connections_per_address = 3});
+    return 0;
+}
+
+static bool is_answered(int descriptor)
+{
+    static const char request[] = "GET /v1/plans HTTP/1.1\r\n" HOST "\r\n";
+    char byte;
+
+    return send(descriptor, request, sizeof(request) - 1, MSG_NOSIGNAL) > 0 &&
+           recv(descriptor, &byte, 1, 0) == 1;
+}
+
+static void an_address_has_so_many_connections_and_the_socket_any(void **state)
+{
+    (void)state;
+    int some[3], more[8];
+
+    for (size_t i = 0; i < COUNT_OF(some); i++) {
+        some[i] = web_open(d.port);
+        assert_true(is_answered(some[i]));
+    }
+    more[0] = web_open(d.port);
+    assert_false(is_answered(more[0]));
+    close(more[0]);
+    for (size_t i = 0; i < COUNT_OF(more); i++) {
+        more[i] = web_open_socket(d.socket);
+        assert_true(is_answered(more[i]));
+    }
+    close(some[0]);
+    for (bool answered = false; !answered;) { /* when the server has seen that it was closed */
+        some[0] = web_open(d.port);
+        answered = is_answered(some[0]);
+        if (!answered)
+            close(some[0]);
+    }
+    for (size_t i = 0; i < COUNT_OF(some); i++)
+        close(some[i]);
+    for (size_t i = 0; i < COUNT_OF(more); i++)
+        close(more[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +314,10 @@ int main(void)
         cmocka_unit_test(labels_have_no_control_characters),
         cmocka_unit_test(a_text_of_a_form_is_read_to_its_end),
     };
+    const struct CMUnitTest narrow[] = {
+        cmocka_unit_test(an_address_has_so_many_connections_and_the_socket_any),
+    };
 
-    return cmocka_run_group_tests(tests, open_it, close_it);
+    return cmocka_run_group_tests(tests, open_it, close_it) +
+           cmocka_run_group_tests(narrow, open_narrow, close_it);
 }
