@@ -4,9 +4,20 @@
 #include "daemon/base/file.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/log.h"
+#include "daemon/sched/scheduler.h"
 #include "store/backup.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* What jobs and uploads leave free is not a backup's either. */
+static bool check_room(const struct services *services, struct error *err)
+{
+    struct stat database = {0};
+
+    return stat(stores_path(services->stores), &database) != 0 || /* the copy tells what is wrong */
+           scheduler_check_disk(services->scheduler, (uint64_t)database.st_size, err);
+}
 
 /* The copy has a name only while it is written: the answer keeps it open. One that a killed daemon left is
  * removed with its other temporary files. */
@@ -17,7 +28,7 @@ bool backups_handle_get(struct request *request, struct error *err)
     bool ok;
 
     if (!file_join(path, sizeof(path), services->state_folder, "uploads/backup.tmp", err) ||
-        !stores_begin_copy(services->stores, err))
+        !check_room(services, err) || !stores_begin_copy(services->stores, err))
         return false;
     ok = backup_write(request->store, path, err) &&
          response_set_file(&request->response, path, "application/vnd.sqlite3", "needled-backup.db",

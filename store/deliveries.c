@@ -155,7 +155,9 @@ bool deliveries_sweep(struct store *store, int64_t before_unix_s, struct error *
 {
     sqlite3_stmt *statement = NULL;
 
-    if (!sql_start(store, "DELETE FROM deliveries WHERE next_unix_s = 0 AND created_unix_s < ?1",
+    if (!sql_start(store,
+                   "DELETE FROM deliveries WHERE created_unix_s < ?1 AND (next_unix_s = 0"
+                   " OR webhook_id IN (SELECT id FROM webhooks WHERE enabled = 0))",
                    &statement, err))
         return false;
     sql_bind_int(store, statement, 1, before_unix_s);

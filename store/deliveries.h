@@ -47,7 +47,7 @@ MUST_CHECK bool deliveries_list(struct store *store, const char *webhook_id, siz
                                 bool *ret_has_more, struct error *err);
 MUST_CHECK bool deliveries_count_waiting(struct store *store, int64_t *ret_count,
                                          struct error *err);
-/* Removes those that are over and were made before then. */
+/* Removes those that were made before then and are over, or wait for a webhook that is off. */
 MUST_CHECK bool deliveries_sweep(struct store *store, int64_t before_unix_s, struct error *err);
 
 #endif

@@ -1,7 +1,8 @@
 /* Proves that the server thins what the database keeps of a job that ended long ago, and that whoever goes on
- * from an event that is there no more goes on at its place. */
+ * from an event that is there no more goes on at its place; and that one backup is made at a time. */
 #include "tests/support/api_daemon.h"
 
+#include "api/stores.h"
 #include "daemon/base/json.h"
 
 #include <time.h>
@@ -94,9 +95,37 @@ static void a_job_that_ended_long_ago_is_thinned(void **state)
     assert_in_range(page(path, NULL, 0), 9, 13);
 }
 
+static void one_backup_is_made_at_a_time(void **state)
+{
+    struct stores *stores = stores_new(d.database);
+    struct web_answer answer;
+    struct error err = {0};
+
+    (void)state;
+    assert_non_null(stores);
+    must(stores_begin_copy(stores, &err), &err);
+    assert_false(stores_begin_copy(stores, &err));
+    assert_int_equal(err.code, ERR_UNAVAILABLE);
+    stores_end_copy(stores);
+    must(stores_begin_copy(stores, &err), &err);
+    stores_end_copy(stores);
+    stores_free(stores);
+
+    for (int i = 0; i < 2; i++) { /* the one before has ended, whether it went well or not */
+        web_call(d.port, "GET", "/v1/backup", &answer);
+        assert_int_equal(answer.status, 200);
+        assert_int_equal(strncmp(answer.body, "SQLite format 3", 15), 0);
+        assert_string_equal(web_header(&answer, "Content-Type"), "application/vnd.sqlite3");
+        web_release(&answer);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_job_that_ended_long_ago_is_thinned)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_that_ended_long_ago_is_thinned),
+        cmocka_unit_test(one_backup_is_made_at_a_time),
+    };
 
     return cmocka_run_group_tests(tests, open_it, close_it);
 }

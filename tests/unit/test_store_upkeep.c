@@ -2,6 +2,7 @@
  * whoever pages or streams on from what is gone goes on at its place; the log stays short while readers
  * never pause; a job costs what is said. */
 #include "store/upkeep.h"
+#include "store/deliveries.h"
 #include "store/events.h"
 #include "store/files.h"
 #include "store/jobs.h"
@@ -266,6 +267,30 @@ static void places_of_the_deleted_are_forgotten(void **state)
     assert_string_equal(err.param, "after");
 }
 
+static void deliveries_do_not_wait_for_ever_for_a_webhook_that_is_off(void **state)
+{
+    struct database *database = *state;
+    struct store *store = database->store;
+    bool changed = false;
+
+    for (int i = 0; i < 2; i++) {
+        struct webhook_record webhook = {
+            .url = "http://a", .types = ",fine_tuning.job.succeeded,", .all_jobs = true};
+
+        (void)snprintf(webhook.id, sizeof(webhook.id), "we-%d", i);
+        CHECK(webhooks_insert(store, &webhook, 10, &fault));
+    }
+    begin_job(store, "ftjob-1");
+    end_job(store, "ftjob-1", false);
+    CHECK(webhooks_switch_off(store, "we-0", "http://a", &changed, &fault));
+    assert_int_equal(ask(store, "SELECT count(*) FROM deliveries"), 2);
+    CHECK(deliveries_sweep(store, 1000, &fault)); /* both are newer */
+    assert_int_equal(ask(store, "SELECT count(*) FROM deliveries"), 2);
+    CHECK(deliveries_sweep(store, INT64_MAX, &fault));
+    assert_int_equal(ask(store, "SELECT count(*) FROM deliveries WHERE webhook_id = 'we-1'"), 1);
+    assert_int_equal(ask(store, "SELECT count(*) FROM deliveries"), 1);
+}
+
 /* ---- sizes -------------------------------------------------------------------------------------- */
 
 struct reading {
@@ -395,6 +420,7 @@ int main(void)
         CASE(an_event_that_is_gone_keeps_its_place),
         CASE(a_list_can_be_emptied_while_it_is_paged),
         CASE(places_of_the_deleted_are_forgotten),
+        CASE(deliveries_do_not_wait_for_ever_for_a_webhook_that_is_off),
         CASE(the_log_stays_short_while_readers_never_pause),
         CASE(the_log_is_cut_once_a_long_read_has_ended),
         CASE(a_job_costs_what_is_said),
