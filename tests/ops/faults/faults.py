@@ -255,6 +255,7 @@ class Story:
                 status, content = self.ask("GET", f"/v1/models/{record['fine_tuned_model']}/content")
                 if status != 200 or (wanted and hashlib.sha256(content).hexdigest() != wanted):
                     raise Broken(f"the model's bytes: {status}")
+                self.check_epochs()
         if self.daemon.stop(STOP_S) != 0:
             raise Broken(f"the last stop ended with {self.daemon.process.returncode}")
         left = self.daemon.unfinished_files()
@@ -266,6 +267,25 @@ class Story:
         strangers = uploads - kept - results
         if len(strangers) > len([r for r in self.refused_before if r.startswith("POST")]):
             raise Broken(f"files that nobody knows: {strangers}")
+
+    def check_epochs(self):
+        """Each has its checkpoint, with the bytes of its record; the steps are told once, and in the file."""
+        listed = self.client.get(f"{JOBS}/{self.job}/checkpoints")["data"]
+        if len(listed) != HYPER["n_epochs"] or not all(checkpoint["available"] for checkpoint in listed):
+            raise Broken(f"{len(listed)} checkpoints of {HYPER['n_epochs']} epochs")
+        for checkpoint in listed:
+            model = checkpoint["fine_tuned_model_checkpoint"]
+            sha256 = self.client.get(f"/v1/models/{model}")["sha256"]
+            if self.client.sha256(f"/v1/models/{model}/content") != sha256:
+                raise Broken(f"the checkpoint '{model}' has other bytes than its record says")
+        record = self.record()
+        steps = [event["data"]["step"] for event in self.client.pages(f"{JOBS}/{self.job}/events")
+                 if event["type"] == "metrics"]
+        if sorted(steps) != list(range(1, record["total_steps"] + 1)):
+            raise Broken(f"the steps that were told: {sorted(steps)}")
+        rows = self.client.once("GET", f"/v1/files/{record['result_files'][0]}/content")[1].splitlines()
+        if len(rows) < record["total_steps"] + 1:
+            raise Broken(f"the result file has {len(rows)} lines of {record['total_steps']} steps")
 
     def close(self):
         if self.daemon.process and self.daemon.is_running():
