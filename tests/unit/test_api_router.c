@@ -82,10 +82,48 @@ static void the_description_names_what_is_served(void **state)
     assert_int_equal(described.count, count);
 }
 
+/* Whether "#/components/<section>/<name>" is there: a section stands at two blanks, its names at four. */
+static bool is_described(const char *text, const char *reference)
+{
+    static const char start[] = "#/components/";
+    char section[64], name[64], wanted[80];
+    const char *at, *end;
+
+    if (strncmp(reference, start, strlen(start)) != 0 ||
+        sscanf(reference + strlen(start), "%63[a-zA-Z]/%63[a-zA-Z0-9]", section, name) != 2)
+        return false;
+    snprintf(wanted, sizeof(wanted), "\n  %s:\n", section);
+    at = strstr(strstr(text, "\ncomponents:"), wanted);
+    if (!at)
+        return false;
+    for (end = at + strlen(wanted) - 1; strncmp(end, "\n   ", 4) == 0; end = strchr(end + 1, '\n'))
+        ;
+    snprintf(wanted, sizeof(wanted), "\n    %s:", name);
+    at = strstr(at, wanted);
+    return at && at < end;
+}
+
+static void the_description_refers_to_what_it_has(void **state)
+{
+    (void)state;
+    static const char mark[] = "$ref: \"";
+    size_t size = 0, count = 0;
+    char *text = scratch_read("api/openapi.yaml", &size);
+
+    for (const char *at = text; (at = strstr(at, mark)) != NULL; count++) {
+        at += strlen(mark);
+        if (!is_described(text, at))
+            fail_msg("%.*s", (int)strcspn(at, "\""), at);
+    }
+    assert_true(count > 100);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_description_names_what_is_served),
+        cmocka_unit_test(the_description_refers_to_what_it_has),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
