@@ -69,15 +69,6 @@ static bool beside(const char *path, const char *suffix, char ret_path[SIDE_PATH
     return lstat(ret_path, &info) == 0;
 }
 
-/* What SQLite may make beside a file that it only reads. */
-static void remove_made(const char *path, const char *suffix, bool was_there)
-{
-    char side[SIDE_PATH_BYTES];
-
-    if (beside(path, suffix, side) && !was_there)
-        (void)unlink(side); /* one that stays does no harm */
-}
-
 int inspect_open(const char *path, sqlite3 **ret_db)
 {
     static const char plain[] =
@@ -187,8 +178,8 @@ bool inspect_file(const char *path, const char *advice, struct inspection *ret_f
         ok = error_set(err, ERR_IO, "open database '%s': %s", path, sqlite3_errmsg(at.db));
     }
     (void)sqlite3_close(at.db); /* no statement is left */
-    remove_made(path, "-shm", has_index);
-    remove_made(path, "-wal", has_log);
+    if (!ok && has_log && !has_index && beside(path, "-shm", side))
+        (void)unlink(side); /* SQLite made it to read the log; one that stays does no harm */
     if (ok)
         *ret_found = found;
     return ok;
