@@ -88,15 +88,24 @@ export async function del(path, options) {
 
 let description = null;
 
-/* Whether the daemon serves it: has('post', '/v1/generations'). Only refusals do not count. */
-export async function has(method, path) {
+/* Read once. */
+function described() {
     if (!description) {
         description = get('/v1/openapi.json').catch((error) => {
             description = null;
             throw error;
         });
     }
-    const operation = ((await description).paths[path] || {})[method];
+    return description;
+}
+
+export async function schema(name) {
+    return (await described()).components.schemas[name];
+}
+
+/* Whether the daemon serves it: has('post', '/v1/generations'). Only refusals do not count. */
+export async function has(method, path) {
+    const operation = ((await described()).paths[path] || {})[method];
     return Boolean(operation) &&
         Object.keys(operation.responses || {}).some((status) => /^[123]/.test(status));
 }

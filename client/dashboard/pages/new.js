@@ -18,9 +18,10 @@ import { Upload } from '../parts/upload.js';
 const SETTLE_MS = 350;
 const FILES = 100;
 
-function step(number, title, id, ...children) {
+/* Numbered by the style: steps without a file are not there. */
+function step(title, id, ...children) {
     return el('section', { class: 'card new-step', 'aria-labelledby': id },
-        el('h2', { id }, el('span', { class: 'step-number num', 'aria-hidden': 'true' }, number), title), children);
+        el('h2', { id }, el('span', { class: 'step-number num', 'aria-hidden': 'true' }), title), children);
 }
 
 function field(input, label, hint, error) {
@@ -66,6 +67,8 @@ class NewJob {
         this.count = el('span', {}, 'Start the job');
         this.submit = el('button', { class: 'button button-primary new-submit', type: 'button', onclick: () => act(this.submit, this.place, () => this.create()) }, icon('play'), this.count);
         this.fillFiles();
+        api.schema('NewHyperparameters').then(({ properties }) => this.hyper.showDefaults(Object.fromEntries(
+            Object.entries(properties).map(([name, about]) => [name, about.default]))), () => {});
     }
 
     fillFiles() {
@@ -85,14 +88,14 @@ class NewJob {
     }
 
     showIn(main) {
-        this.found = step(2, 'What is in it', 'new-found', this.report.element);
-        this.seen = step(3, 'What the model sees', 'new-seen', this.example.element);
+        this.found = step('What is in it', 'new-found', this.report.element);
+        this.seen = step('What the model sees', 'new-seen', this.example.element);
         main.append(el('div', { class: 'new' },
             el('div', { class: 'stack-wide new-main' },
-                step(1, 'Data and base', 'new-data', this.upload.element,
+                step('Data and base', 'new-data', this.upload.element,
                     el('div', { class: 'fields fields-two' }, field(this.file, 'Uploaded file'), field(this.model, 'Base model'))),
                 this.found, this.seen,
-                step(4, 'Settings', 'new-settings',
+                step('Settings', 'new-settings',
                     el('div', { class: 'fields fields-two' }, field(this.suffix, 'Name', 'Letters, digits, dots, dashes; it ends the model\'s id.', this.suffixError)),
                     this.hyper.element,
                     el('details', { class: 'more' }, el('summary', {}, 'Where and when'), el('div', { class: 'fields' },

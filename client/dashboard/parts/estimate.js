@@ -58,7 +58,7 @@ export class Estimate {
         set('steps', `${format.count(answer.total_steps)}, ${format.count(answer.steps_per_epoch)} an epoch`);
         set('examples', `${format.count(answer.examples)}${answer.validation_examples ? `, ${format.count(answer.validation_examples)} held out` : ''}`);
         set('tokens', `${format.count(answer.tokens)}, ${format.count(answer.trained_tokens)} learned`);
-        set('time', answer.training_s === null ? 'not known yet' : `about ${format.duration(answer.training_s)}`);
+        set('time', answer.training_s === null ? 'not known yet' : answer.training_s < 1 ? format.duration(answer.training_s) : `about ${format.duration(answer.training_s)}`);
         set('memory', needs ? format.bytes(needs.wanted_bytes) : '–');
         set('device', answer.device || 'none now');
         text(this.note, [jobs > 1 ? `The first of ${format.count(jobs)} jobs; the others differ.` : null,

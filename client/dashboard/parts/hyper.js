@@ -109,7 +109,7 @@ export class Hyper {
     /* What the daemon would take where a field is empty. */
     showDefaults(values) {
         for (const [name, field] of this.fields) {
-            if (field.input.value === '' && field.input.tagName === 'INPUT' && values[name] !== undefined)
+            if (field.input.value === '' && field.input.tagName === 'INPUT' && values[name] !== undefined && values[name] !== null)
                 field.input.placeholder = String(values[name]);
         }
     }

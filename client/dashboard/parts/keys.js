@@ -89,7 +89,7 @@ export class Keys {
             } }, 'Revoke');
         return el('tr', { class: ended ? 'faint' : null },
             el('td', { class: 'wrap key-name' }, key.name), el('td', {}, key.scope), el('td', {}, el('code', {}, `…${key.hint}`)),
-            el('td', {}, limits(key)), el('td', { class: 'nowrap', title: format.moment(key.created_at) }, format.ago(key.created_at)),
+            el('td', { class: 'nowrap' }, limits(key)), el('td', { class: 'nowrap', title: format.moment(key.created_at) }, format.ago(key.created_at)),
             el('td', { class: 'nowrap' }, key.last_used_at ? format.ago(key.last_used_at) : 'never'),
             el('td', { class: 'num' }, button));
     }

@@ -1,0 +1,161 @@
+"""A new job: the file, what is found in it, what the model sees, the settings, the estimate, other ways to ask."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+from conftest import OUT
+from forms import choose, drop, fill, labelled, look_everywhere, press, says, tab_to
+from selenium.webdriver.common.keys import Keys
+
+CALL = '{"query":"is it cold in town %d","tools":[{"name":"get_weather"}],"answers":[{"name":"get_weather","arguments":{"city":"Bern"}}]}'
+EVIL = "<img src=x onerror=window.broken=1>.jsonl"
+
+
+def lines(count, start=0):
+    return "".join(CALL % n + "\n" for n in range(start, start + count))
+
+
+@pytest.fixture(scope="module")
+def file(daemon):
+    return daemon.upload((CALL % n for n in range(40)), "towns.jsonl")
+
+
+def on_form(page, file):
+    page.go(f"#/new?file={file}&model=mini")
+    page.until("the estimate", lambda: re.search(r"\d+, \d+ an epoch", page.run("return document.body.innerText")))
+    return page
+
+
+def steps(page):
+    return int(re.search(r"^([\d,]+), [\d,]+ an epoch$", page.run("return document.body.innerText"), re.M)[1].replace(",", ""))
+
+
+def newest_jobs(daemon, count=1):
+    return daemon.call("GET", f"/v1/fine_tuning/jobs?limit={count}")["data"]
+
+
+def test_a_dropped_file_is_read_and_shown(page):
+    page.go("#/new")
+    says(page, "Choose a file first.")
+    drop(page, ".drop", EVIL, lines(30))
+    says(page, "A job takes this file.")
+    says(page, "Lines by their length in tokens")
+    learned = page.until("the target", lambda: page.run(
+        "return [...document.querySelectorAll('.run-learned')].map((one) => one.textContent).join('')"))
+    assert '<tool_call>[{"name":"get_weather","arguments":{"city":"Bern"}}]' in learned
+    assert "town 0" in "".join(page.texts(".run-read"))
+    press(page, "The next line")
+    page.until("the second line", lambda: "town 1" in "".join(page.texts(".run-read")))
+    assert EVIL in page.run("return document.getElementById('new-file').textContent")
+    assert not page.all("main img") and page.run("return window.broken === undefined")
+
+
+def test_lines_that_no_rules_take_are_named(page):
+    page.expected.append("400 (Bad Request)")
+    page.go("#/new")
+    says(page, "Choose a file first.")
+    drop(page, ".drop", "bad.jsonl", lines(2) + "not JSON\n" + lines(1) + '{"query": 1,\n')
+    page.find(".drop ~ div .notice")
+    table = page.texts(".drop ~ div .table tbody tr")
+    assert [row.split()[0] for row in table] == ["3", "5"]
+
+
+def test_lines_that_strict_rules_refuse_are_named_in_the_report(page):
+    page.expected.append("400 (Bad Request)")  # the estimate of what would be refused
+    page.go("#/new")
+    says(page, "Choose a file first.")
+    drop(page, ".drop", "half.jsonl", lines(2) + '{"tools":[],"answers":[]}\n')
+    says(page, "A job would refuse this file.")
+    assert page.find(".problems tbody tr").text.startswith("3")
+
+
+def test_the_estimate_follows_the_settings(daemon, file, page):
+    on_form(page, file)
+    assert steps(page) == 9  # 36 of 40 lines, 12 fours an epoch by 16
+    fill(page, "Epochs", "5")
+    page.until("more epochs, more steps", lambda: steps(page) == 15)
+    fill(page, "Batch size", "1")
+    page.until("smaller batches, more steps", lambda: steps(page) == 180)
+
+
+def test_a_setting_that_cannot_be_is_told_at_its_field(file, page):
+    on_form(page, file)
+    fill(page, "Epochs", "0")
+    says(page, '"0" is not a whole number from 1 to 50')
+    assert not labelled(page, "Start the job").is_enabled()
+    fill(page, "Epochs", "2")
+    fill(page, "Name", "<img src=x onerror=window.broken=1>")
+    says(page, "make a name")
+    assert not labelled(page, "Start the job").is_enabled() and not page.all("main img")
+
+
+def test_several_values_are_a_sweep(daemon, file, page):
+    on_form(page, file)
+    fill(page, "Epochs", "1, 2")
+    fill(page, "LoRA rank", "2, 4")
+    press(page, "Start 4 jobs")
+    page.find("h1", "Home")
+    made = newest_jobs(daemon, 4)
+    assert sorted((job["hyperparameters"]["n_epochs"], job["hyperparameters"]["lora_rank"]) for job in made) == [
+        (1, 2), (1, 4), (2, 2), (2, 4)]
+    assert len({job["sweep_id"] for job in made}) == 1
+
+
+def test_a_job_is_made_by_keyboard_alone(daemon, file, page):
+    page.go(f"#/new?model=mini")
+    says(page, "Choose a file first.")
+    tab_to(page, "Uploaded file")
+    page.keys("towns")  # a select goes to the option that begins so
+    says(page, "A job takes this file.")
+    tab_to(page, "Name")
+    page.keys("by-keys")
+    tab_to(page, "Epochs")
+    page.keys("1")
+    page.until("the estimate", lambda: steps(page) == 3)
+    tab_to(page, "Start the job")
+    page.keys(Keys.ENTER)
+    page.find("h1", "by-keys")
+    assert newest_jobs(daemon)[0]["user_provided_suffix"] == "by-keys"
+
+
+def test_the_same_job_from_a_shell(daemon, file, page, tmp_path):
+    on_form(page, file)
+    fill(page, "Name", "as-shown")
+    fill(page, "Epochs", "1")
+    fill(page, "Learning rate", "0.0003")
+    press(page, "The same from a shell")
+    snippet = lambda: page.run("return document.querySelector('.snippet code').textContent")
+    page.until("the command has the settings", lambda: "0.0003" in snippet())
+    (tmp_path / "needlectl").symlink_to(OUT / "needlectl")
+    for kind in ("curl", "needlectl"):
+        page.click(".snippets label", kind)
+        command = page.until(kind, lambda: snippet() if kind in snippet() else None)
+        before = newest_jobs(daemon)[0]["id"]
+        told = subprocess.run(["timeout", "60", "bash", "-c", command], capture_output=True, text=True,
+                              env={"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path)})
+        job = newest_jobs(daemon)[0]
+        assert job["id"] != before, told.stdout + told.stderr
+        assert (job["user_provided_suffix"], job["hyperparameters"]["n_epochs"], job["hyperparameters"]["learning_rate"],
+                job["model"], job["training_file"]) == ("as-shown", 1, 0.0003, "mini", file)
+    page.click(".snippets label", "Python")
+    code = page.until("Python", lambda: snippet() if "import openai" in snippet() else None)
+    compile(code, "snippet", "exec")
+    assert '"n_epochs": 1' in code and 'suffix="as-shown"' in code
+    assert shutil.which("curl")
+
+
+def test_a_job_is_made_again_with_its_values(daemon, page):
+    job = daemon.job(daemon.create_job(8, n_epochs=4, learning_rate=0.0002))
+    page.go(f"#/new?from={job['id']}")
+    page.until("its epochs", lambda: page.run("return document.getElementById('hyper-n_epochs')?.value") == "4")
+    assert page.run("return document.getElementById('new-file').value") == job["training_file"]
+    assert float(page.run("return document.getElementById('hyper-learning_rate').value")) == 0.0002
+    page.until("the estimate", lambda: steps(page) == 32)
+
+
+def test_the_form_can_be_used_by_everybody(daemon, file, open_page):
+    look_everywhere(open_page, daemon, f"#/new?file={file}&model=mini", "an epoch", "new")
+    look_everywhere(open_page, daemon, "#/new", "Choose a file first.", "new-empty")

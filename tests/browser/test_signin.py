@@ -1,0 +1,120 @@
+"""Signing in with the key once, what a key may see, and the administrator's page."""
+
+import httpx
+import pytest
+from forms import fill, labelled, look_everywhere, press, says, tab_to
+from selenium.webdriver.common.keys import Keys
+
+KEY = "a-key-of-the-tests"
+REFUSED = "401 (Unauthorized)"  # the browser tells each refused call to the console
+
+
+@pytest.fixture
+def guarded(make_daemon, tmp_path):
+    (tmp_path / "key").write_text(KEY + "\n")
+    (tmp_path / "settings.json").write_text('{"api_key_file": "%s"}' % (tmp_path / "key"))
+    daemon = make_daemon("--config", tmp_path / "settings.json")
+    daemon.key = KEY
+    return daemon
+
+
+def sign_in(page, key=KEY):
+    fill(page, "API key", key)
+    press(page, "Sign in")
+
+
+def test_the_key_is_asked_for_once_and_leads_to_where_one_wanted(guarded, open_page):
+    page = open_page(guarded).go("#/models")
+    says(page, "This needled asks for an API key")
+    sign_in(page)
+    page.find("h1", "Models")
+    says(page, "needle-3")
+    page.go("#/settings")  # a new load has the cookie
+    says(page, "Signed in")
+    assert page.run("return document.cookie") == ""
+    cookie = [one for one in page.driver.get_cookies() if one["name"].startswith("needled_session")][0]
+    assert cookie["httpOnly"] and cookie["sameSite"] == "Strict" and KEY not in cookie["value"]
+
+
+def test_a_wrong_key_is_told_beside_the_field(guarded, open_page):
+    page = open_page(guarded).go()
+    page.expected.append(REFUSED)
+    sign_in(page, "not-a-key")
+    says(page, "This key is none of this server's")
+    assert labelled(page, "API key").get_attribute("aria-invalid") == "true"
+    sign_in(page)
+    page.find("h1", "Home")
+
+
+def test_signing_in_needs_no_mouse(guarded, open_page):
+    page = open_page(guarded).go()
+    page.until("the field has the focus", lambda: page.run("return document.activeElement.id") == "key")
+    page.keys(KEY, Keys.ENTER)
+    page.find("h1", "Home")
+    page.follow("#/settings")
+    tab_to(page, "Sign out")
+    page.keys(Keys.ENTER)
+    says(page, "This needled asks for an API key")
+    page.go("#/models")
+    says(page, "This needled asks for an API key")
+
+
+def test_a_revoked_key_ends_its_session(guarded, open_page):
+    key = guarded.call("POST", "/v1/keys", json={"name": "laptop", "scope": "read"})
+    page = open_page(guarded).go()
+    page.expected.append(REFUSED)
+    sign_in(page, key["key"])
+    page.find("h1", "Home")
+    page.follow("#/new")
+    says(page, "it looks at everything and makes no jobs")
+    guarded.call("DELETE", f"/v1/keys/{key['id']}")
+    page.follow("#/models")
+    says(page, "This needled asks for an API key")
+
+
+def test_a_page_of_another_origin_changes_nothing_with_the_cookie(guarded, open_page):
+    page = open_page(guarded).go()
+    sign_in(page)
+    page.find("h1", "Home")
+    cookies = {one["name"]: one["value"] for one in page.driver.get_cookies()}
+    for headers in ({}, {"X-Needled-Request": "1", "Origin": "http://127.0.0.1:1"}):
+        answer = httpx.post(guarded.url + "/v1/keys", json={"name": "x"}, cookies=cookies, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "origin_not_allowed")
+
+
+def test_an_administrator_makes_and_revokes_keys(guarded, open_page):
+    page = open_page(guarded).go("#/settings")
+    sign_in(page)
+    says(page, "No key yet.")
+    fill(page, "Name of the new key", "<img src=x onerror=alert(1)>")
+    press(page, "Make a key")
+    secret = page.find("#new-key").text
+    assert secret.startswith("needle_ft_")
+    assert httpx.get(guarded.url + "/v1/devices", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
+    assert not page.all("main img")
+    press(page, "Revoke the key <img src=x onerror=alert(1)>")
+    page.click("dialog button", "Revoke")
+    page.find(".table .tag", "revoked")
+    assert httpx.get(guarded.url + "/v1/devices", headers={"Authorization": f"Bearer {secret}"}).status_code == 401
+
+
+def test_the_first_key_closes_the_daemon_and_this_browser_goes_on(make_daemon, open_page):
+    daemon = make_daemon()
+    page = open_page(daemon).go("#/settings")
+    says(page, "No API key has been made yet")
+    fill(page, "Name of the new key", "mine")
+    press(page, "Make a key")
+    says(page, "This browser is signed in with this one")
+    assert httpx.get(daemon.url + "/v1/devices").status_code == 401
+    page.follow("#/models")
+    says(page, "needle-3")
+
+
+def test_signin_and_settings_can_be_read_by_everybody(guarded, open_page):
+    look_everywhere(open_page, guarded, "#/signin", "No key yet?", "signin")
+    page = open_page(guarded).go()
+    sign_in(page)
+    page.find("h1", "Home")
+    for name in ("laptop", "a-key-with-a-long-name-" + 70 * "w"):
+        guarded.call("POST", "/v1/keys", json={"name": name, "scope": "submit", "jobs_max": 3, "bytes_max": 5 * 10**9})
+    look_everywhere(open_page, guarded, "#/settings", "laptop", "settings")
