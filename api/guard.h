@@ -22,10 +22,10 @@ struct request;
 
 struct guard {
     struct keyring *keyring;
-    const struct links *links; /* of this server: a refusal names a page of it */
+    const struct links *links;         /* of this server: a refusal names a page of it */
     const char *_Atomic allowed_hosts; /* comma-separated names, or NULL; may change */
-    const char *public_url;    /* its host is allowed, or NULL */
-    bool any_address;          /* reachable from outside: addresses (not names) are fine as Host */
+    const char *public_url;            /* its host is allowed, or NULL */
+    bool any_address; /* reachable from outside: addresses (not names) are fine as Host */
 };
 
 /* Host and Origin; a Unix socket takes any Host. */
