@@ -198,7 +198,10 @@ SYSCONFDIR ?= /etc
 DEB_VERSION ?= $(VERSION)
 export PREFIX DESTDIR SYSCONFDIR
 
-.PHONY: install uninstall deb test-deb
+# As a target's need: the program that puts the filter in force, where its library is installed.
+HAS_seccomp = $(shell pkg-config --exists libseccomp && echo $(OUT)/tests/syscall_filter)
+
+.PHONY: install uninstall deb test-deb test-filter
 install: all ## install under PREFIX (/usr/local), below DESTDIR if set; systemd/README.md has what comes next
 	@systemd/install.sh install $(OUT)
 
@@ -211,6 +214,9 @@ deb: all ## build needled_*.deb, and needled-cuda_*.deb where nvcc is installed
 
 test-deb: all $(OUT)/tests/make_lines ## the packages in a fresh Debian 12, as root with debootstrap (3 minutes)
 	@tests/deb/run.sh $(OUT)
+
+test-filter: all $(OUT)/tests/make_lines $(HAS_seccomp) ## the daemon's tests under the unit's system-call filter (10 minutes; SAMPLE=1: one)
+	@tests/filter/run.sh $(OUT) $(if $(SAMPLE),sample)
 
 lint: ## format, include rules, banned calls, static analysis
 	@tests/lint/run.sh
@@ -345,6 +351,10 @@ $(OUT)/shims/%.so: tests/support/shims/%.c | $(OUT)/deps
 	@mkdir -p $(@D)
 	@$(if $(V),,echo "  LINK  $@")
 	$(Q)$(CC) -std=c17 -D_GNU_SOURCE -g -O2 $(WARNINGS) -fPIC -shared $< -ldl -o $@
+
+$(OUT)/tests/syscall_filter: $(OUT)/tests/filter/filter.o
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) $^ -lseccomp -o $@
 
 $(OUT)/tests/make_lines: $(call object,$(SRC_lines))
 	@mkdir -p $(@D)

@@ -7,7 +7,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 out=$(realpath "$1")
-. tests/support/shell/daemon.sh # result and wait_for
+. tests/support/shell/daemon.sh # wait_for, stop_daemon, field
 version=$(cat daemon/VERSION)
 next=$version+1
 arch=$(dpkg --print-architecture)
@@ -18,13 +18,16 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 # say WHAT CONDITION...: as result, counted; a failure shows the end of the log.
 passed=0 failed=0
 say() {
-    local line
-    line=$(result "$@")
-    echo "$line"
-    case $line in
-    ok*) passed=$((passed + 1)) ;;
-    *) failed=$((failed + 1)) && tail -n 15 "$log" ;;
-    esac
+    local name=$1
+    shift
+    if "$@"; then
+        echo "ok - $name"
+        passed=$((passed + 1))
+    else
+        echo "not ok - $name"
+        failed=$((failed + 1))
+        tail -n 15 "$log"
+    fi
 }
 leave() {
     [ -z "$daemon" ] || kill "$daemon" 2>/dev/null
@@ -95,7 +98,7 @@ start() {
     : >"$work/needled.log"
     setsid chroot "$root" env -i PATH=/usr/bin:/bin STATE_DIRECTORY=/var/lib/needled RUNTIME_DIRECTORY=/run/needled \
         setpriv --reuid needled --regid needled --clear-groups \
-        needled --config /etc/needled/needled.json --listen 127.0.0.1:0 2>"$work/needled.log" &
+        needled --config /etc/needled/needled.json --listen 127.0.0.1:0 >"$log" 2>"$work/needled.log" &
     daemon=$!
     wait_for 60 grep -q 'port [0-9]*"$' "$work/needled.log"
 }
