@@ -13,6 +13,7 @@ const POLL_MS = 2000;
 const POLL_PAGE = 500;
 const SILENCE_MS = 45000; /* the daemon breaks silence every 15 s */
 const OPEN_MS = 8000;
+const NO_STREAM_MS = 30000;
 const FRESH_MS = 90000; /* after a longer break the state is read anew instead of every event */
 const HIDDEN_MS = 20000;
 const BACKOFF_MS = [500, 1000, 2000, 4000, 8000, 15000];
@@ -23,6 +24,7 @@ let state = 'connecting'; /* live, polling, gone, away (hidden), signed-out */
 let lastRow = null;
 let lastHeard = 0;
 let failures = 0;
+let noStreamUntil = 0;
 let retryAt = 0;
 let running = null; /* AbortController of what reads now */
 let wake = null;
@@ -192,8 +194,8 @@ async function withPlace(f) {
 
 async function readOnce(signal) {
     try {
-        if (!window.ReadableStream || !window.TextDecoderStream || !await withPlace(() => stream(signal)))
-            await pollFor(30000, signal); /* then a place may be free */
+        if (Date.now() < noStreamUntil || !window.TextDecoderStream || !await withPlace(() => stream(signal)))
+            await pollFor(NO_STREAM_MS, signal); /* then a place may be free */
     } catch (e) {
         if (signal.aborted)
             return;
@@ -203,9 +205,11 @@ async function readOnce(signal) {
             return;
         }
         failures++;
-        if (e.status > 0) { /* too many streams, or a proxy that wants none */
-            await pollFor(30000, signal);
-            return;
+        /* Too many streams, a proxy that wants none, or no connection left for one. */
+        if (e.status > 0 || (e.name === 'AbortError' && state !== 'live' && state !== 'gone')) {
+            noStreamUntil = Date.now() + NO_STREAM_MS;
+            if (failures < 3)
+                return;
         }
         const wait = BACKOFF_MS[Math.min(failures, BACKOFF_MS.length) - 1];
         retryAt = Date.now() + wait;

@@ -96,7 +96,7 @@ def test_what_a_job_leaves_is_fetched(own, open_page):
     page.until("curves of the end", lambda: len(steps(page)) == done["total_steps"])
     page.find(".now", f"Step {done['total_steps']} of {done['total_steps']}")
     titles = page.texts(".chart:not([hidden]) h3")
-    assert titles == ["Loss", "Learning rate", "Gradient norm", "Tokens per second", "Token accuracy", "Device memory"]
+    assert titles == ["Loss", "Learning rate", "Gradient norm", "Tokens per second", "Accuracy", "Device memory"]
 
 
 def test_a_failure_is_explained_with_its_lines(own, open_page):
@@ -192,9 +192,24 @@ def test_the_page_looks_good_and_is_read_aloud(own, open_page):
         page = go(open_page(own, **kind), job)
         page.until("its curve", lambda: len(steps(page)) > 30)
         page.picture(f"job-running-{next(iter(kind), 'light')}")
+        page.check_calm()
         page.check_access()
     page.until("the chart says what it shows", lambda: "steps" in (
         page.find(".chart-place").get_attribute("aria-label") or ""))
+
+
+def test_the_jobs_of_a_sweep_stand_side_by_side(own, open_page):
+    file = own.upload('{"query":"say %d","tools":[],"answers":[]}' % n for n in range(20))
+    sweep = own.call("POST", "/v1/fine_tuning/sweeps", json={"model": "mini", "training_file": file, "hyperparameters": {
+        "n_epochs": 1, "batch_size": 4, "lora_rank": [2, 4], "learning_rate": [0.001, 0.01]}})
+    for job in sweep["jobs"]:
+        own.wait_for_job(job["id"])
+    page = go(open_page(own), sweep["jobs"][1]["id"])
+    page.until("each of them", lambda: len(page.all("section[aria-labelledby=sweep] tbody tr")) == 4)
+    assert page.texts("section[aria-labelledby=sweep] .is-this td")[:3] == ["This job", "2", "0.01"]
+    page.until("one of them is the best", lambda: page.texts("section[aria-labelledby=sweep] .tag-good") == ["best"])
+    page.check_access()
+    page.picture("job-sweep-light")
 
 
 def test_a_job_that_is_not_there_says_so(page):

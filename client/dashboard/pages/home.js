@@ -6,7 +6,7 @@
  */
 import * as api from '../api.js';
 import * as feed from '../feed.js';
-import { el, icon, text, throttle } from '../parts/dom.js';
+import { delay, el, icon, text, throttle } from '../parts/dom.js';
 import { command } from '../parts/controls.js';
 import { setTitle } from '../parts/page.js';
 import { Devices } from '../parts/devices.js';
@@ -15,6 +15,7 @@ import { Queue } from '../parts/queue.js';
 import { Running } from '../parts/running.js';
 
 const REFRESH_MS = 5000;
+const PATIENCE_MS = 400; /* then what is there is shown */
 const UNFINISHED = ['validating_files', 'queued', 'running', 'paused'];
 
 function firstSteps() {
@@ -32,7 +33,7 @@ function firstSteps() {
         el('ol', { class: 'steps' }, steps.map(([name, words], i) => el('li', { class: 'step' },
             el('span', { class: 'step-number num', 'aria-hidden': 'true' }, i + 1),
             el('div', { class: 'stack' }, el('h3', {}, name), el('p', { class: 'muted' }, words),
-                i === 1 ? command('needlectl submit lines.jsonl --suffix my-first') : null)))),
+                i === 1 ? command('needlectl submit lines.jsonl') : null)))),
         el('div', { class: 'row' },
             el('a', { class: 'button button-primary', href: '#/new' }, icon('new'), 'New job')));
 }
@@ -46,12 +47,14 @@ class Home {
         this.queue = new Queue(() => this.readJobs());
         this.finished = new Finished();
         this.first = el('div', { hidden: true });
+        this.newJob = el('a', { class: 'button button-primary head-new', href: '#/new' }, icon('new'), 'New job');
+        this.now = el('div', { class: 'home-now' },
+            el('div', { class: 'home-jobs' }, this.running.element, this.queue.element), this.devices.element);
+        this.now.hidden = this.finished.element.hidden = true; /* shown at once when all is there */
         main.append(
             el('div', { class: 'page-head' }, el('div', {}, this.heading, this.summary),
-                el('a', { class: 'button button-primary head-new', href: '#/new' }, icon('new'), 'New job')),
-            this.first, el('div', { class: 'home-now' },
-                el('div', { class: 'home-jobs' }, this.running.element, this.queue.element), this.devices.element),
-            this.finished.element);
+                this.newJob),
+            this.first, this.now, this.finished.element);
         this.readSoon = throttle(400, () => this.readJobs());
         this.readEndedSoon = throttle(800, () => this.finished.read());
         this.reading = 0;
@@ -83,14 +86,21 @@ class Home {
         if (isFirst && !this.first.firstChild)
             this.first.append(firstSteps());
         this.first.hidden = !isFirst;
-        this.running.element.hidden = isFirst;
-        this.queue.element.hidden = isFirst;
-        this.finished.element.hidden = isFirst;
+        this.newJob.hidden = isFirst;
+        this.now.classList.toggle('is-first', isFirst);
+        this.running.element.parentNode.hidden = isFirst;
+        this.finished.element.hidden = isFirst || !this.isShown;
+    }
+
+    reveal() {
+        this.isShown = true;
+        this.now.hidden = false;
+        this.showSummary();
     }
 
     async readAll() {
         await Promise.all([this.readJobs(), this.finished.read(), this.devices.read()]);
-        this.showSummary();
+        this.reveal();
     }
 
     take(event) {
@@ -130,6 +140,7 @@ export async function show(main) {
     const home = new Home(main);
     const leave = home.start();
     home.finished.onRead = () => home.showSummary();
-    home.readAll();
+    await Promise.race([home.readAll(), delay(PATIENCE_MS)]);
+    home.reveal();
     return leave;
 }

@@ -8,14 +8,16 @@ import * as api from '../api.js';
 import * as feed from '../feed.js';
 import { act, badge, lineList, notice, progress, setProgress, showBadge } from '../parts/controls.js';
 import { Curves } from '../parts/curves.js';
-import { el, icon, text, throttle } from '../parts/dom.js';
+import { delay, el, icon, text, throttle } from '../parts/dom.js';
 import * as format from '../parts/format.js';
 import { adapterPath, Checkpoints, Facts } from '../parts/jobfacts.js';
 import { Log } from '../parts/log.js';
+import { Sweep } from '../parts/sweep.js';
 import { announce, setTitle } from '../parts/page.js';
 import { actions, done } from '../parts/running.js';
 
 const REFRESH_MS = 5000;
+const PATIENCE_MS = 400; /* then what is there is shown */
 const ENDED = ['succeeded', 'failed', 'cancelled'];
 
 function tile(name) {
@@ -82,12 +84,14 @@ class Head {
         if (key === this.key)
             return; /* said once */
         this.key = key;
+        const warnings = job.warnings || [];
         const error = job.error && job.error.message ? notice('error',
-            el('p', {}, el('strong', {}, 'It failed. '), job.error.param ? [el('code', {}, job.error.param), ' '] : null, job.error.message),
+            el('p', {}, el('strong', {}, 'It failed. '), job.error.message),
             (job.error.lines || []).length ? lineList(job.error.lines) : null) : null;
         this.notices.replaceChildren(...[error,
             job.status_reason ? notice('info', el('p', {}, job.status_reason)) : null,
-            ...(job.warnings || []).map((one) => notice('warn', el('p', {}, one.reason || one.message || one.rule)))].filter(Boolean));
+            warnings.length ? notice('warn', el('ul', { class: 'stack notice-list' }, warnings.map((one) =>
+                el('li', {}, one.reason || one.rule)))) : null].filter(Boolean));
         this.notices.hidden = !this.notices.firstChild;
     }
 }
@@ -162,6 +166,7 @@ class JobPage {
         this.facts = new Facts();
         this.log = new Log(id);
         this.checkpoints = new Checkpoints(id);
+        this.sweep = new Sweep(id);
         this.body = el('div', { class: 'stack-wide job-body' });
         main.append(this.head.element, this.now.element, this.body);
         this.readSoon = throttle(400, () => this.readJob().catch(() => {}));
@@ -180,18 +185,24 @@ class JobPage {
         this.now.show(job);
         if (!this.curves) {
             this.curves = new Curves(job, () => api.all('/v1/fine_tuning/jobs?status=running,paused,succeeded,failed,cancelled', 200));
-            this.body.append(this.curves.element, el('div', { class: 'job-columns' }, this.log.element, this.checkpoints.element),
+            this.body.append(this.curves.element, this.sweep.element, el('div', { class: 'job-columns' }, this.log.element, this.checkpoints.element),
                 this.facts.element);
         }
         this.facts.show(job);
+        this.checkpoints.hasEnded = ENDED.includes(job.status);
+        this.sweep.read(job).catch(() => {});
+        const isBare = ENDED.includes(job.status) && job.completed_steps === 0;
+        this.curves.element.hidden = isBare; /* there will be none */
+        this.now.element.hidden = isBare;
     }
 
     /* What may have changed while nobody listened. */
     async readRest() {
         await Promise.all([this.curves.read(), this.log.read(), this.checkpoints.read()]);
-        const rows = this.curves.curves[0].rows();
-        for (const row of rows.slice(-1).concat(rows.filter((one) => Number.isFinite(one.full_valid_loss)).slice(-1)))
-            this.now.showValues(row);
+        const newest = {};
+        for (const row of this.curves.curves[0].rows())
+            Object.entries(row).forEach(([key, value]) => { newest[key] = value === null ? newest[key] : value; });
+        this.now.showValues(newest);
         this.now.showValues({ train_loss: this.job.train_loss }); /* the thinned curve may end before it */
     }
 
@@ -242,13 +253,16 @@ export async function show(main, params) {
     const page = new JobPage(main, params.id);
     const leave = page.start();
     setTitle('Job');
+    main.classList.add('is-waiting'); /* shown at once when all is there */
     try {
         await page.readJob();
     } catch (error) {
         leave();
+        main.classList.remove('is-waiting');
         main.replaceChildren(el('h1', {}, error.status === 404 ? 'No such job' : 'This job could not be shown'));
         throw error;
     }
-    page.readRest().catch((error) => console.warn(error.message));
+    await Promise.race([page.readRest().catch((error) => console.warn(error.message)), delay(PATIENCE_MS)]);
+    main.classList.remove('is-waiting');
     return leave;
 }

@@ -42,7 +42,7 @@ export class Chart {
         this.place = el('div', { class: 'chart-place', tabindex: 0, role: 'group' });
         this.place.style.height = `${height}px`;
         this.legend = el('ul', { class: 'legend' });
-        this.none = el('p', { class: 'chart-none faint' }, 'No values yet');
+        this.none = el('p', { class: 'chart-none faint', hidden: true }, 'No values yet');
         this.element = el('figure', { class: 'chart card' },
             el('figcaption', { class: 'chart-head' }, el('h3', {}, title), this.legend),
             el('div', { class: 'chart-frame' }, this.place, this.none));
@@ -61,7 +61,7 @@ export class Chart {
         this.rows = rows;
         const hasAny = rows.some((row) => row.slice(1).some((value) => value !== null));
         this.none.hidden = hasAny;
-        this.place.hidden = !hasAny;
+        this.place.classList.toggle('is-empty', !hasAny);
         if (!hasAny)
             return;
         if (this.graph && isSame)

@@ -21,8 +21,8 @@ const smallCharts = [
     ['Learning rate', [['learning_rate', 'learning rate']], format.number],
     ['Gradient norm', [['grad_norm', 'gradient norm']], format.number],
     ['Tokens per second', [['tokens_per_second', 'tokens/s']], format.count],
-    ['Token accuracy', [['train_mean_token_accuracy', 'training'],
-                        ['full_valid_mean_token_accuracy', 'validation']], (x) => format.percent(x, 1), (x) => format.percent(x)],
+    ['Accuracy', [['train_mean_token_accuracy', 'training'],
+                  ['full_valid_mean_token_accuracy', 'validation']], (x) => format.percent(x, 1), (x) => format.percent(x)],
     ['Device memory', [['memory_used_bytes', 'in use']], format.bytes],
 ];
 
@@ -91,7 +91,7 @@ export class Curves {
         this.loss = new Chart('Loss', { height: 320, words: format.loss, axisWords: format.number, group: this.group });
         this.small = smallCharts.map(([title, keys, words, axisWords]) =>
             ({ keys, chart: new Chart(title, { height: 150, words, axisWords, group: this.group }) }));
-        this.smallElement = el('div', { class: 'small-charts' }, this.small.map(({ chart }) => chart.element));
+        this.smallElement = el('div', { class: 'small-charts', 'data-count': smallCharts.length }, this.small.map(({ chart }) => chart.element));
         this.error = el('div', {});
         this.chips = el('ul', { class: 'row chips' });
         this.draw = throttle(DRAW_MS, () => this.paint());

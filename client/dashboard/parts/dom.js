@@ -86,6 +86,8 @@ export class Keyed {
     }
 }
 
+export const delay = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
 /* Calls f at most once in ms, the last time included. */
 export function throttle(ms, f) {
     let timer = null;

@@ -2,7 +2,7 @@
  * finished: what has ended, a page at a time, by state and by a part of name, id or model.
  */
 import * as api from '../api.js';
-import { badge, empty } from './controls.js';
+import { badge, empty, emptyLine } from './controls.js';
 import { el, icon, set, text } from './dom.js';
 import * as format from './format.js';
 import { announce } from './page.js';
@@ -116,7 +116,7 @@ export class Finished {
         if (this.jobs.length === 0)
             this.none.replaceChildren(this.words || this.status !== choices[0][1] ?
                 empty('No job like that', el('p', {}, 'Try another state or fewer letters.')) :
-                empty('Nothing has ended yet'));
+                emptyLine('Nothing has ended yet.', 'Jobs that end are kept here.'));
         this.pager.hidden = at === 1 && !this.hasMore;
         text(this.where, `${(at - 1) * ROWS + 1}–${(at - 1) * ROWS + this.jobs.length}`);
         set(this.newer, { disabled: at === 1 });

@@ -86,6 +86,13 @@ export function moment(unix) {
         { dateStyle: 'medium', timeStyle: 'medium' });
 }
 
+/* The time, and the day where it is not today. */
+export function shortMoment(unix) {
+    const day = new Date(unix * 1000);
+    return day.toDateString() === new Date().toDateString() ? clock(unix) :
+        `${day.toLocaleDateString(undefined, { month: 'short', day: 'numeric' })}, ${clock(unix)}`;
+}
+
 export function clock(unix) {
     return absent(unix) ? NONE : new Date(unix * 1000).toLocaleTimeString(undefined,
         { timeStyle: 'medium' });

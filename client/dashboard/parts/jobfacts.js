@@ -107,7 +107,7 @@ export class Checkpoints {
             el('thead', {}, el('tr', {}, el('th', { scope: 'col', class: 'num' }, 'Step'),
                 el('th', { scope: 'col', class: 'num' }, 'Training loss'), el('th', { scope: 'col', class: 'num' }, 'Validation loss'),
                 el('th', { scope: 'col' }, el('span', { class: 'visually-hidden' }, 'Download')))), this.body)));
-        this.none = emptyLine('None yet.', 'One is kept at the end of each epoch.');
+        this.none = el('div', {});
         this.element = el('section', { class: 'section', 'aria-labelledby': 'checkpoints' },
             el('div', { class: 'section-head' }, el('h2', { id: 'checkpoints' }, 'Checkpoints')), this.table, this.none);
     }
@@ -125,6 +125,8 @@ export class Checkpoints {
                 href: adapterPath(one.fine_tuned_model_checkpoint),
                 'aria-label': `Download the adapter of step ${one.step_number}` }, icon('download'))))));
         this.table.hidden = page.data.length === 0;
-        this.none.hidden = page.data.length > 0;
+        this.none.replaceChildren(page.data.length ? '' : this.hasEnded ?
+            emptyLine('None.', 'It ended before its first epoch did.') :
+            emptyLine('None yet.', 'One is kept at the end of each epoch.'));
     }
 }

@@ -11,7 +11,7 @@ const SHOWN = 'message,validation,checkpoint,state,done';
 function row(event) {
     return el('li', { class: 'log-row', 'data-level': event.level },
         el('time', { class: 'num faint small', datetime: new Date(event.created_at * 1000).toISOString(),
-                     title: format.moment(event.created_at) }, format.clock(event.created_at)),
+                     title: format.moment(event.created_at) }, format.shortMoment(event.created_at)),
         event.level === 'info' ? el('span', { class: 'log-mark', 'aria-hidden': 'true' }) :
             el('span', { class: 'log-mark' }, icon('warn'),
                 el('span', { class: 'visually-hidden' }, event.level === 'warn' ? 'Warning: ' : 'Error: ')),
