@@ -1,4 +1,5 @@
 #include "api/handlers.h"
+#include "api/jobfilter.h"
 #include "api/objects.h"
 #include "api/page.h"
 #include "api/request.h"
@@ -15,8 +16,6 @@
 
 #define JOBS_DEFAULT 20
 #define CHECKPOINTS_DEFAULT 10
-#define METADATA_PAIRS_MAX 16
-#define STATES_BYTES 96 /* all seven, each between commas */
 
 /* A create of the platform's shape is answered 201, as there; all else 200. */
 static unsigned status_of(const struct request *request, const struct job_record *job)
@@ -62,119 +61,10 @@ bool jobs_handle_create(struct request *request, struct error *err)
 
 /* ---- lists --------------------------------------------------------------------------------------- */
 
-/* A name twice would ask for two values of it, which no job has. */
-static bool check_new_name(const struct json *pairs, const char *name, struct error *err)
-{
-    for (const struct json *pair = json_first(pairs); pair; pair = json_next(pair)) {
-        if (strcmp(json_text(json_at(pair, 0)), name) == 0)
-            return error_set_param(err, ERR_INVALID, "metadata",
-                                   "'metadata[%.64s]' is asked for twice", name);
-    }
-    return true;
-}
-
-/* "metadata[name]=value" as a pair. */
-static bool add_pair(struct json *pairs, const struct query_field *field, struct error *err)
-{
-    const char *name = field->name + strlen("metadata[");
-    const size_t length = strlen(name);
-    struct json *pair;
-    char *key;
-    bool ok;
-
-    if (length < 2 || name[length - 1] != ']')
-        return error_set_param(err, ERR_INVALID, "metadata",
-                               "'%.80s' is no filter: 'metadata[name]=value' is needed",
-                               field->name);
-    key = strndup(name, length - 1);
-    if (!key)
-        return error_set(err, ERR_NO_MEMORY, "no memory for a filter");
-    ok = check_new_name(pairs, key, err);
-    if (ok) {
-        pair = json_new_array();
-        json_add_string(pair, NULL, key);
-        json_add_string(pair, NULL, field->value);
-        json_add(pairs, NULL, pair);
-    }
-    free(key);
-    return ok;
-}
-
-static bool read_metadata(const struct request *request, struct jobs_filter *filter,
-                          struct json *pairs, struct error *err)
-{
-    for (const struct query_field *field = request->query; field; field = field->next) {
-        if (strncmp(field->name, "metadata[", strlen("metadata[")) == 0) {
-            if (!add_pair(pairs, field, err))
-                return false;
-        } else if (strcmp(field->name, "metadata") == 0) {
-            if (strcmp(field->value, "null") != 0)
-                return error_set_param(err, ERR_INVALID, "metadata",
-                                       "metadata is '%.40s': 'metadata=null' (jobs without any) or "
-                                       "'metadata[name]=value' is needed",
-                                       field->value);
-            filter->without_metadata = true;
-        }
-    }
-    if (json_count(pairs) > METADATA_PAIRS_MAX)
-        return error_set_param(err, ERR_INVALID, "metadata",
-                               "%zu pairs of metadata are asked for, a job has at most %d",
-                               json_count(pairs), METADATA_PAIRS_MAX);
-    if (filter->without_metadata && json_count(pairs) > 0)
-        return error_set_param(err, ERR_INVALID, "metadata",
-                               "'metadata=null' and 'metadata[name]=value' do not go together");
-    return true;
-}
-
-/* "queued,paused" as the filter has them, ",queued,paused,"; "" where none is asked for. */
-static bool read_states(const struct request *request, char ret_states[STATES_BYTES],
-                        struct error *err)
-{
-    const char *at = request_query(request, "status");
-    size_t used = 0;
-
-    ret_states[0] = '\0';
-    while (at) {
-        char name[24];
-        const size_t length = strcspn(at, ",");
-        enum job_state state;
-
-        (void)snprintf(name, sizeof(name), "%.*s", length < sizeof(name) ? (int)length : 0, at);
-        if (!job_state_from_name(name, &state))
-            return error_set_param(err, ERR_INVALID, "status",
-                                   "status is '%.40s', some of validating_files, queued, running, "
-                                   "paused, succeeded, failed, cancelled are needed, with commas",
-                                   at);
-        if (!strstr(ret_states, name)) /* none is a part of another */
-            used += (size_t)snprintf(ret_states + used, STATES_BYTES - used, "%s%s,",
-                                     used ? "" : ",", name);
-        at = at[length] ? at + length + 1 : NULL;
-    }
-    return true;
-}
-
-/* *ret_pairs: the filter's text, for the caller to free; ret_states is borrowed by the filter. */
-static bool read_filter(const struct request *request, struct jobs_filter *filter, char **ret_pairs,
-                        char ret_states[STATES_BYTES], struct error *err)
-{
-    struct json *pairs = json_new_array();
-    bool ok;
-
-    filter->search = request_query(request, "search");
-    ok = read_states(request, ret_states, err) && read_metadata(request, filter, pairs, err);
-    if (ret_states[0])
-        filter->states = ret_states;
-    if (ok && json_count(pairs) > 0)
-        ok = json_print_text(pairs, ret_pairs, err);
-    json_free(pairs);
-    return ok;
-}
-
 bool jobs_handle_list(struct request *request, struct error *err)
 {
     struct job_outlook outlooks[LIMIT_EVENT_PAGE];
-    struct jobs_filter filter = {0};
-    char states[STATES_BYTES], *pairs = NULL;
+    struct jobfilter filter;
     struct job_record *jobs = NULL;
     struct store_page page;
     size_t count = 0;
@@ -184,11 +74,10 @@ bool jobs_handle_list(struct request *request, struct error *err)
     if (!page_read(request, JOBS_DEFAULT, LIMIT_EVENT_PAGE, &page, err))
         return false;
     page.ascending = false;
-    if (!read_filter(request, &filter, &pairs, states, err))
+    if (!jobfilter_read(request, &filter, err))
         return false;
-    filter.metadata_json = pairs;
-    ok = jobs_list(request->store, &filter, &page, &jobs, &count, &has_more, err);
-    free(pairs);
+    ok = jobs_list(request->store, &filter.wanted, &page, &jobs, &count, &has_more, err);
+    jobfilter_release(&filter);
     if (!ok)
         return false;
     ok = scheduler_look_ahead(request->services->scheduler, request->store, jobs, count, outlooks,

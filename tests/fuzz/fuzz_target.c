@@ -2,6 +2,7 @@
  * cursor of events and as a signed link, or refused with an answer. */
 #include "tests/fuzz/fuzz.h"
 
+#include "api/jobfilter.h"
 #include "api/links.h"
 #include "api/page.h"
 #include "api/request.h"
@@ -41,6 +42,27 @@ static void resolve(const char *cursor)
     ok = events_resolve_row(cursor, &row, &err);
     fuzz_promise_reason(ok, &err);
     fuzz_promise(!ok || row >= 0, "a cursor is no negative row");
+}
+
+/* Of no job there is: the statement is made and run. */
+static void list(const struct request *request)
+{
+    const struct store_page page = {.after = "", .limit = 20};
+    struct jobfilter filter;
+    struct job_record *jobs = NULL;
+    size_t count = 0;
+    bool has_more = false;
+    struct error err = {0};
+    const bool ok = jobfilter_read(request, &filter, &err);
+
+    fuzz_promise_reason(ok, &err);
+    if (!ok)
+        return;
+    fuzz_promise(jobs_list(open_store(), &filter.wanted, &page, &jobs, &count, &has_more, &err),
+                 err.message);
+    fuzz_promise(count == 0 && !has_more, "there is no job");
+    jobs_free(jobs, count);
+    jobfilter_release(&filter);
 }
 
 static void answer(struct request *request)
@@ -83,6 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
             *value++ = '\0';
         (void)request_add_query(&request, field, value); /* malformed says it */
     }
+    list(&request);
     answer(&request);
     resolve(target);
     response_release(&request.response);
