@@ -55,7 +55,8 @@ static const char *disk_word(const struct store *store, int code)
 
 bool sql_fail(struct store *store, int code, const char *doing, struct error *err)
 {
-    const char *path = sqlite3_db_filename(store->db, "main");
+    /* Without memory there is no handle at all. */
+    const char *path = store->db ? sqlite3_db_filename(store->db, "main") : NULL;
     const char *word = disk_word(store, code);
     const bool full = strcmp(word, ERROR_DISK_FULL) == 0;
 

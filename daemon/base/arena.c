@@ -50,6 +50,7 @@ void arena_clear(struct arena *arena)
     }
     arena->current = arena->first;
     arena->size_bytes = 0;
+    arena->starved = false;
 }
 
 static struct arena_block *add_block(struct arena *arena, size_t size_bytes)
@@ -68,8 +69,10 @@ static struct arena_block *add_block(struct arena *arena, size_t size_bytes)
     if (!size_add(capacity, sizeof(*block), &total))
         return NULL;
     block = malloc(total);
-    if (!block)
+    if (!block) {
+        arena->starved = true;
         return NULL;
+    }
     block->next = NULL;
     block->used = 0;
     block->capacity = capacity;

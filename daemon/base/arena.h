@@ -9,6 +9,7 @@
 #ifndef NEEDLED_ARENA_H
 #define NEEDLED_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct arena_block;
@@ -18,6 +19,8 @@ struct arena {
     struct arena_block *current;
     size_t size_bytes; /* handed out since the last clear */
     size_t max_bytes;
+    bool
+        starved; /* since the last clear the system had no memory, which is not the content's fault */
 };
 
 void arena_init(struct arena *arena, size_t max_bytes);

@@ -27,7 +27,11 @@ static bool fail(struct error *err, const char *what, const char *path)
     if (number == ENOSPC || number == EDQUOT)
         return error_set_word(err, ERR_NO_MEMORY, ERROR_DISK_FULL, "", "%s '%s': disk full", what,
                               path);
-    return error_set(err, number == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s '%s': %s", what, path,
+    return error_set(err,
+                     number == ENOENT   ? ERR_NOT_FOUND
+                     : number == ENOMEM ? ERR_NO_MEMORY
+                                        : ERR_IO,
+                     "%s '%s': %s", what, path,
                      strerrordesc_np(number) ? strerrordesc_np(number) : "unknown reason");
 }
 

@@ -114,7 +114,9 @@ static bool check(const char *text, size_t size, struct error *err)
     bool ok = false;
 
     arena_init(&scratch, SCRATCH_BYTES_MAX);
-    if (!strict_read(text, size, &scratch, &report, &value))
+    if (!strict_read(text, size, &scratch, &report, &value) && scratch.starved)
+        error_set(err, ERR_NO_MEMORY, "no memory to read JSON of %zu bytes", size);
+    else if (!value)
         refuse(err, &report.fault);
     else if (report.note_count)
         refuse(err, &report.notes[0]);
@@ -126,6 +128,19 @@ static bool check(const char *text, size_t size, struct error *err)
     return ok;
 }
 
+/* Whether the place lies in a number of more digits than the library takes: its buffer has 64 bytes. */
+static bool is_long_number(const char *text, size_t size, size_t at)
+{
+    static const char digits[] = "+-.0123456789eE";
+    size_t start = at, end = at;
+
+    while (start > 0 && memchr(digits, text[start - 1], sizeof(digits) - 1))
+        start--;
+    while (end < size && memchr(digits, text[end], sizeof(digits) - 1))
+        end++;
+    return end - start >= 63;
+}
+
 bool json_parse(const char *text, size_t size, struct json **ret_json, struct error *err)
 {
     cJSON *root;
@@ -134,11 +149,11 @@ bool json_parse(const char *text, size_t size, struct json **ret_json, struct er
     if (!check(text, size, err))
         return false;
     root = cJSON_ParseWithLengthOpts(text, size, &end, false);
+    if (!root && end && is_long_number(text, size, (size_t)(end - text)))
+        return error_set(err, ERR_INVALID, "a number is longer than the library takes, at byte %zu",
+                         (size_t)(end - text));
     if (!root)
-        return error_set(
-            err, ERR_INVALID,
-            "memory is short, or a number is longer than the library takes, at byte %zu",
-            end ? (size_t)(end - text) : 0);
+        return error_set(err, ERR_NO_MEMORY, "no memory to read JSON of %zu bytes", size);
     *ret_json = outside(root);
     return true;
 }

@@ -333,6 +333,8 @@ static bool parse_header(struct safetensors *file, size_t size, struct strict_va
     const struct strict_finding *finding = &report.fault;
     bool taken = strict_read(text, size, &file->arena, &report, ret_header);
 
+    if (file->arena.starved)
+        return error_set(err, ERR_NO_MEMORY, "no memory to read a header of %zu bytes", size);
     if (taken && !report.note_count) {
         if ((*ret_header)->kind == STRICT_OBJECT)
             return true;

@@ -100,7 +100,8 @@ static bool list(const char *folder, struct place places[LISTED_MAX], size_t *re
     size_t count = 0;
 
     if (!directory)
-        return error_set(err, ERR_IO, "checkpoint folder '%s': %s", folder, strerror(errno));
+        return error_set(err, errno == ENOMEM ? ERR_NO_MEMORY : ERR_IO,
+                         "checkpoint folder '%s': %s", folder, strerror(errno));
     for (const struct dirent *entry; (entry = readdir(directory));) {
         struct place place;
         size_t at;

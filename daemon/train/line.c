@@ -122,8 +122,8 @@ static bool render(struct line *line, const struct strict_report *report, struct
     return true;
 }
 
-bool line_read(struct line *line, const char *text, size_t size, size_t number,
-               struct dataset_report *report, struct error *err)
+static bool read_content(struct line *line, const char *text, size_t size, size_t number,
+                         struct dataset_report *report, struct error *err)
 {
     const char *start = text;
     size_t left = size;
@@ -164,4 +164,13 @@ bool line_read(struct line *line, const char *text, size_t size, size_t number,
         return true;
     }
     return render(line, &read, err);
+}
+
+/* Without memory any of it may have been taken for the line's own fault. */
+bool line_read(struct line *line, const char *text, size_t size, size_t number,
+               struct dataset_report *report, struct error *err)
+{
+    return read_content(line, text, size, number, report, err) &&
+           (!line->arena.starved ||
+            error_set(err, ERR_NO_MEMORY, "line %zu: out of memory", number));
 }

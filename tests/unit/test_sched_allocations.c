@@ -1,0 +1,255 @@
+/*
+ * Proves that where any one allocation fails, the call fails with ERR_NO_MEMORY, or works without it, and
+ * leaves nothing half-made. The tokenizer is not among them: protobuf, which it is built on, ends the process
+ * where an allocation fails midway; a job goes on from its checkpoint then.
+ */
+#include "daemon/sched/datasets.h"
+
+#include "daemon/base/json.h"
+#include "daemon/model/safetensors.h"
+#include "daemon/train/checkpoint.h"
+#include "store/files.h"
+#include "tests/support/scratch.h"
+#include "tests/support/test.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sys/stat.h>
+
+#define MINI "tests/fixtures/needle3/mini"
+
+/* ---- allocations that fail: this program's come before the library's ------------------------------- */
+
+static _Thread_local size_t seen, fails_at; /* 0: none */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static const bool can_fail = false; /* a sanitizer has its own */
+#else
+static const bool can_fail = true;
+
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *memory, size_t size);
+
+static bool fails(void)
+{
+    if (fails_at == 0 || ++seen != fails_at)
+        return false;
+    errno = ENOMEM;
+    return true;
+}
+
+void *malloc(size_t size)
+{
+    return fails() ? NULL : __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size)
+{
+    return fails() ? NULL : __libc_calloc(count, size);
+}
+
+void *realloc(void *memory, size_t size)
+{
+    return fails() ? NULL : __libc_realloc(memory, size);
+}
+#endif
+
+/* Tells the story with each allocation failing in turn, every `stride`th of them, until it is not reached
+ * any more. The story says how it went; `check` looks at what is left behind, after a failure too. */
+static void fail_each(bool (*story)(void *context, struct error *err),
+                      void (*check)(void *context, bool ok), void *context, size_t stride)
+{
+    size_t failed_count = 0, nth = 1;
+    bool reached = can_fail;
+
+    if (!can_fail)
+        skip();
+    for (; reached; nth += stride) {
+        struct error err = {0};
+        bool ok;
+
+        seen = 0;
+        fails_at = nth;
+        ok = story(context, &err);
+        reached = seen >= nth;
+        fails_at = 0;
+        if (!ok && err.code != ERR_NO_MEMORY)
+            fail_msg("allocation %zu: %s: %s", nth, error_code_name(err.code), err.message);
+        failed_count += !ok;
+        if (check)
+            check(context, ok);
+    }
+    print_message("%zu allocations, one in %zu failed, %zu times the story did\n", nth - stride - 1,
+                  stride, failed_count);
+    assert_true(failed_count > 0);
+}
+
+/* ---- stories ------------------------------------------------------------------------------------------ */
+
+static bool read_and_print_json(void *context, struct error *err)
+{
+    static const char text[] = "{\"a\":[1,2.5,\"text\",{\"b\":null}],\"c\":true}";
+    struct json *json = NULL;
+    char *printed = NULL;
+    bool ok;
+
+    (void)context;
+    ok = json_parse(text, strlen(text), &json, err) && json_print_text(json, &printed, err);
+    if (ok)
+        assert_string_equal(printed, text);
+    free(printed);
+    json_free(json);
+    return ok;
+}
+
+static void json_says_that_there_is_no_memory(void **state)
+{
+    (void)state;
+    fail_each(read_and_print_json, NULL, NULL, 1);
+}
+
+static bool open_base(void *context, struct error *err)
+{
+    struct safetensors *file = NULL;
+    bool ok;
+
+    (void)context;
+    ok = safetensors_open(MINI "/base.safetensors", &file, err);
+    safetensors_close(file);
+    return ok;
+}
+
+static void a_base_is_opened_whole_or_not_at_all(void **state)
+{
+    (void)state;
+    fail_each(open_base, NULL, NULL, 1);
+}
+
+struct uploading {
+    char *folder;
+    char database[4200], uploads[4200];
+    size_t file_count; /* in the database, when last looked at */
+};
+
+static bool upload(void *context, struct error *err)
+{
+    static const char line[] = "{\"query\":\"a\",\"tools\":[{\"name\":\"t\"}],\"answers\":[]}\n";
+    const struct upload_terms terms = {.owner = ""};
+    struct uploading *uploading = context;
+    struct upload *upload = NULL;
+    struct store *store = NULL;
+    struct file_record file;
+    bool ok;
+
+    ok = store_open(uploading->database, false, &store, err) &&
+         upload_open(uploading->folder, "a.jsonl", "fine-tune", &upload, err);
+    if (ok && !upload_append(upload, line, strlen(line), err)) {
+        upload_abort(upload);
+        ok = false;
+    }
+    ok = ok && upload_finish(upload, store, &terms, &file, NULL, err);
+    store_close(store);
+    return ok;
+}
+
+static size_t count_files(const char *folder)
+{
+    DIR *open_folder = opendir(folder);
+    const struct dirent *entry;
+    size_t count = 0;
+
+    assert_non_null(open_folder);
+    while ((entry = readdir(open_folder)) != NULL)
+        count += entry->d_name[0] != '.';
+    (void)closedir(open_folder);
+    return count;
+}
+
+/* A file for each record, and none besides; a failure has left neither. */
+static void check_uploads(void *context, bool ok)
+{
+    const struct files_filter all = {NULL, NULL};
+    const struct store_page page = {.after = "", .limit = 10000};
+    struct uploading *uploading = context;
+    struct file_record *files = NULL;
+    struct store *store = NULL;
+    struct error err = {0};
+    bool has_more;
+    size_t count;
+
+    assert_true(store_open(uploading->database, false, &store, &err));
+    assert_true(files_list(store, &all, &page, &files, &count, &has_more, &err));
+    assert_int_equal(count, uploading->file_count + ok);
+    assert_int_equal(count_files(uploading->uploads), count);
+    uploading->file_count = count;
+    free(files);
+    store_close(store);
+}
+
+static void an_upload_is_kept_whole_or_leaves_nothing(void **state)
+{
+    struct uploading uploading = {.folder = scratch_new()};
+    struct store *store = NULL;
+    struct error err = {0};
+
+    (void)state;
+    (void)snprintf(uploading.database, sizeof(uploading.database), "%s/needled.db",
+                   uploading.folder);
+    (void)snprintf(uploading.uploads, sizeof(uploading.uploads), "%s/uploads", uploading.folder);
+    assert_int_equal(mkdir(uploading.uploads, 0700), 0);
+    assert_true(store_open(uploading.database, true, &store, &err));
+    store_close(store);
+    fail_each(upload, check_uploads, &uploading, 1);
+    scratch_free(uploading.folder);
+}
+
+static void ignore(void *context, const char *text)
+{
+    (void)context;
+    (void)text;
+}
+
+static bool write_and_read(void *context, struct error *err)
+{
+    const char *folder = context;
+    struct checkpoint checkpoint = {.step = 3}, read = {0};
+    struct checkpoint_file file;
+    bool found = false, ok;
+
+    ok = checkpoint_alloc(&checkpoint, 100, err) &&
+         checkpoint_write(folder, "identity", &checkpoint, &file, err) &&
+         checkpoint_read_newest(folder, "identity", ignore, NULL, &read, &found, err);
+    if (ok)
+        assert_true(!found || read.step == 3); /* one that there is no memory for is passed over */
+    checkpoint_release(&checkpoint);
+    checkpoint_release(&read);
+    return ok;
+}
+
+static void check_no_temporary(void *context, bool ok)
+{
+    (void)ok;
+    assert_true(count_files(context) <= 2); /* it and its digest */
+}
+
+static void a_checkpoint_is_written_whole_or_not_at_all(void **state)
+{
+    char *folder = scratch_new();
+
+    (void)state;
+    fail_each(write_and_read, check_no_temporary, folder, 1);
+    scratch_free(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(json_says_that_there_is_no_memory),
+        cmocka_unit_test(a_base_is_opened_whole_or_not_at_all),
+        cmocka_unit_test(an_upload_is_kept_whole_or_leaves_nothing),
+        cmocka_unit_test(a_checkpoint_is_written_whole_or_not_at_all),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
