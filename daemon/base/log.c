@@ -1,10 +1,11 @@
 #include "daemon/base/log.h"
 
+#include "daemon/base/journal.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 
 static _Atomic enum log_level level_min = LOG_LEVEL_INFO; /* relaxed: it guards nothing */
 static bool under_journal;
+static int journal = -1; /* -1: lines go to stderr */
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 static const char *const level_priorities[] = {"<7>", "<6>", "<4>", "<3>"};
@@ -20,7 +22,15 @@ static const char *const level_priorities[] = {"<7>", "<6>", "<4>", "<3>"};
 void log_set_level(enum log_level level)
 {
     atomic_store_explicit(&level_min, level, memory_order_relaxed);
-    under_journal = getenv("JOURNAL_STREAM") != NULL;
+    if (under_journal || !journal_is_stderr())
+        return;
+    under_journal = true;
+    log_set_journal(journal_open());
+}
+
+void log_set_journal(int descriptor)
+{
+    journal = descriptor;
 }
 
 struct line {
@@ -72,12 +82,20 @@ static void put_value(struct line *line, const char *text)
         put_quoted(line, text);
 }
 
+static void write_whole(const char *text, size_t size)
+{
+    while (write(STDERR_FILENO, text, size) < 0 && errno == EINTR)
+        ;
+}
+
 static void write_line(enum log_level level, const char *key, const char *value, const char *format,
                        va_list args)
 {
+    static const int priorities[] = {7, 6, 4, 3};
     struct line line = {.size = 0};
     char message[MESSAGE_BYTES];
     char short_value[256];
+    size_t start;
 
     if (level < atomic_load_explicit(&level_min, memory_order_relaxed))
         return;
@@ -86,18 +104,26 @@ static void write_line(enum log_level level, const char *key, const char *value,
         put_text(&line, level_priorities[level]);
     put_text(&line, "level=");
     put_text(&line, level_names[level]);
+    put_char(&line, ' ');
+    start = line.size;
     if (key) {
         (void)snprintf(short_value, sizeof(short_value), "%s", value ? value : "");
-        put_char(&line, ' ');
         put_text(&line, key);
         put_char(&line, '=');
         put_value(&line, short_value);
+        put_char(&line, ' ');
     }
-    put_text(&line, " msg=");
+    put_text(&line, "msg=");
     put_quoted(&line, message);
+    line.text[line.size] = '\0'; /* in the line feed's place */
+    if (journal >= 0 &&
+        journal_send(journal, &(struct journal_entry){.priority = priorities[level],
+                                                      .text = line.text + start,
+                                                      .key = key,
+                                                      .value = key ? short_value : NULL}))
+        return;
     line.text[line.size++] = '\n';
-    while (write(STDERR_FILENO, line.text, line.size) < 0 && errno == EINTR)
-        ;
+    write_whole(line.text, line.size);
 }
 
 void log_write(enum log_level level, const char *format, ...)

@@ -1,8 +1,9 @@
 /*
  * log: one line per event on stderr, key=value.
  *
- * Purpose    The daemon's only voice: `level=warn job=ftjob-12 msg="..."`. Under the journal each
- *            line starts with its priority (<4>), see sd-daemon(3).
+ * Purpose    The daemon's only voice: `level=warn job=ftjob-12 msg="..."`. Under the journal a line
+ *            becomes an entry with its priority and the pair as a field (journal.h), or starts with
+ *            its priority (<4>), see sd-daemon(3).
  * Ownership  None.
  * Threads    Any: a line is written with one write(2).
  * Failure    A line that cannot be written is dropped; logging never stops work.
@@ -16,6 +17,10 @@ enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERRO
 
 /* First before the first thread starts; the level may change later. */
 void log_set_level(enum log_level level);
+
+/* Lines go there as the journal's entries, and to stderr where it takes none; -1: to stderr alone. Before
+ * the first thread starts; log_set_level does it where stderr is the journal. */
+void log_set_journal(int descriptor);
 
 /* format gives the message; it is quoted, control bytes are escaped, and it is cut at 1 KiB. */
 void log_write(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);

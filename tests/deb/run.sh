@@ -117,7 +117,7 @@ for n in $(seq 64); do printf '{"query":"say %d","tools":[],"answers":[]}\n' "$n
 say "the daemon runs as its user" start
 first=$(submit 1)
 say "a job succeeds" wait_for 120 has_status "$first" succeeded
-long=$(submit 60)
+long=$(submit 50)
 say "a longer one runs" wait_for 60 has_status "$long" running
 waiting=$(submit 1)
 say "another one waits" has_status "$waiting" queued

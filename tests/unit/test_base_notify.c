@@ -1,8 +1,10 @@
 /*
- * notify and pulse: what a service manager's variables make of us, and when a thread counts as moving.
+ * notify, pulse and journal: what a service manager's variables make of us, and when a thread counts as moving.
  * The messages themselves are heard in tests/ops/service.sh.
  */
 #include "daemon/base/clock.h"
+#include "daemon/base/journal.h"
+#include "daemon/base/log.h"
 #include "daemon/base/notify.h"
 #include "daemon/base/pulse.h"
 #include "tests/support/test.h"
@@ -133,6 +135,41 @@ static void only_a_thread_at_work_owes_a_beat(void **state)
     assert_int_equal(pulse_rest_ns(&pulse, clock_monotonic_ns() + 5000), 0);
 }
 
+static void a_log_line_is_an_entry_with_its_job(void **state)
+{
+    char entry[4096] = "";
+    int ends[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
+    log_set_journal(ends[0]);
+    log_write_for(LOG_LEVEL_WARN, "job", "ftjob-12", "it says\n%s", "\"no\"");
+    assert_true(recv(ends[1], entry, sizeof(entry) - 1, MSG_DONTWAIT) > 0);
+    assert_string_equal(entry, "MESSAGE=job=ftjob-12 msg=\"it says\\n\\\"no\\\"\"\nPRIORITY=4\n"
+                               "SYSLOG_IDENTIFIER=needled\nJOB_ID=ftjob-12\n");
+    memset(entry, 0, sizeof(entry));
+    log_write_for(LOG_LEVEL_ERROR, "device", "cpu:0", "gone");
+    assert_true(recv(ends[1], entry, sizeof(entry) - 1, MSG_DONTWAIT) > 0);
+    assert_non_null(strstr(entry, "\nPRIORITY=3\n"));
+    assert_non_null(strstr(entry, "\nDEVICE=cpu:0\n"));
+    memset(entry, 0, sizeof(entry));
+    log_write_for(LOG_LEVEL_INFO, "job", "x\nPRIORITY=0", "no field of a stranger's");
+    assert_true(recv(ends[1], entry, sizeof(entry) - 1, MSG_DONTWAIT) > 0);
+    assert_null(strstr(entry, "\nPRIORITY=0"));
+    log_set_journal(-1);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+}
+
+static void stderr_is_the_journal_only_where_it_is_that_file(void **state)
+{
+    (void)state;
+    setenv("JOURNAL_STREAM", "1:2", 1);
+    assert_false(journal_is_stderr());
+    unsetenv("JOURNAL_STREAM");
+    assert_false(journal_is_stderr());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +178,8 @@ int main(void)
         cmocka_unit_test(a_count_of_sockets_that_cannot_be_is_refused),
         cmocka_unit_test(a_status_is_one_line_and_has_an_end),
         cmocka_unit_test(only_a_thread_at_work_owes_a_beat),
+        cmocka_unit_test(a_log_line_is_an_entry_with_its_job),
+        cmocka_unit_test(stderr_is_the_journal_only_where_it_is_that_file),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
