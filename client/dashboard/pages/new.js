@@ -64,11 +64,12 @@ class NewJob {
         this.estimate = new Estimate();
         this.snippets = new Snippets(who.key_needed);
         this.place = el('div', {});
+        this.turn = 0;
         this.count = el('span', {}, 'Start the job');
         this.submit = el('button', { class: 'button button-primary new-submit', type: 'button', onclick: () => act(this.submit, this.place, () => this.create()) }, icon('play'), this.count);
         this.fillFiles();
         api.schema('NewHyperparameters').then(({ properties }) => this.hyper.showDefaults(Object.fromEntries(
-            Object.entries(properties).map(([name, about]) => [name, about.default]))), () => {});
+            [...Object.entries(properties).map(([name, about]) => [name, about.default]), ['seed', 0]])), () => {});
     }
 
     fillFiles() {
@@ -98,7 +99,7 @@ class NewJob {
                 step('Settings', 'new-settings',
                     el('div', { class: 'fields fields-two' }, field(this.suffix, 'Name', 'Letters, digits, dots, dashes; it ends the model\'s id.', this.suffixError)),
                     this.hyper.element,
-                    el('details', { class: 'more' }, el('summary', {}, 'Where and when'), el('div', { class: 'fields' },
+                    el('details', { class: 'more' }, el('summary', {}, 'Where and when'), el('div', { class: 'fields fields-two' },
                         field(this.validation, 'Validation file'), field(this.device, 'Device'),
                         field(this.priority, 'Priority', 'Among those that wait a higher one goes first.'))))),
             el('aside', { class: 'new-side', 'aria-labelledby': 'new-takes' },
@@ -150,7 +151,8 @@ class NewJob {
         this.timer = setTimeout(() => this.settle(), now ? 0 : SETTLE_MS);
     }
 
-    settle() {
+    async settle() {
+        const mine = ++this.turn;
         const body = this.body();
         const file = this.files.get(this.file.value);
         const jobs = body ? countJobs(body) : 1;
@@ -167,10 +169,22 @@ class NewJob {
         const reading = JSON.stringify([file.id, this.reading()]);
         if (reading !== this.read) {
             this.read = reading;
-            this.report.show(file.id, this.reading());
             this.example.show(file.id, this.reading(), file.line_count || 1);
+            this.reported = this.report.show(file.id, this.reading());
         }
-        this.ask(firstJob(body), jobs);
+        const report = await this.reported;
+        if (mine === this.turn)
+            this.askIf(body, jobs, report);
+    }
+
+    /* What would be refused is not asked about: the report says why. */
+    askIf(body, jobs, report) {
+        const refused = Boolean(report && !report.accepted);
+        this.submit.disabled = refused;
+        if (refused)
+            this.estimate.clear('A job would refuse this file: see what is in it.');
+        else
+            this.ask(firstJob(body), jobs);
     }
 
     async ask(body, jobs) {

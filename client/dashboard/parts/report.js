@@ -47,7 +47,7 @@ function problemTable(problems) {
             el('tbody', {}, problems.map((one) => el('tr', {},
                 el('td', { class: 'num' }, one.line || '–'), el('td', { class: 'num' }, one.column || '–'),
                 el('td', {}, one.field ? el('code', {}, one.field) : '–'), el('td', { class: 'wrap' }, one.reason),
-                el('td', {}, el('span', { class: 'tag', 'data-level': one.level }, levelNames[one.level] || one.level)))))));
+                el('td', { class: 'nowrap' }, el('span', { class: 'tag', 'data-level': one.level }, levelNames[one.level] || one.level)))))));
 }
 
 function verdict(report) {
@@ -75,14 +75,16 @@ export class Report {
         this.element.replaceChildren();
     }
 
-    /* A later call wins; an answer that is over shows nothing. */
+    /* The report, or null: a later call wins, or it was refused. */
     async show(file, options) {
         const mine = ++this.turn;
         this.element.setAttribute('aria-busy', 'true');
         try {
             const report = await api.get(`/v1/files/${api.part(file)}/report?${reportQuery({ ...options, problems_limit: PROBLEMS })}`);
-            if (mine === this.turn)
-                this.draw(file, options, report);
+            if (mine !== this.turn)
+                return null;
+            this.draw(file, options, report);
+            return report;
         } catch (error) {
             if (mine === this.turn && error.status !== 401)
                 this.element.replaceChildren(errorNotice(error));
@@ -90,6 +92,7 @@ export class Report {
             if (mine === this.turn)
                 this.element.removeAttribute('aria-busy');
         }
+        return null;
     }
 
     draw(file, options, report) {

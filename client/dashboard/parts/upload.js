@@ -2,7 +2,7 @@
  * upload: a file dropped or chosen, on its way to the daemon.
  */
 import * as api from '../api.js';
-import { errorNotice, progress, setProgress } from './controls.js';
+import { errorNotice, lineList, notice, progress, setProgress } from './controls.js';
 import { el, icon, text } from './dom.js';
 import * as format from './format.js';
 import { announce } from './page.js';
@@ -28,6 +28,12 @@ function send(file, told) {
         call.addEventListener('error', () => reject(new api.ApiError(0, { message: 'needled does not answer, or it ended the upload' })));
         call.send(form);
     });
+}
+
+/* The lines say it all; the message says it again. */
+function refusal(file, lines) {
+    return notice('error', el('p', {}, el('strong', {}, `${file.name} was not taken.`),
+        ' It needs one JSON object a line; these are none:'), lineList(lines));
 }
 
 export class Upload {
@@ -77,7 +83,7 @@ export class Upload {
             announce(`${file.name} is uploaded`);
             this.taken(record);
         } catch (error) {
-            this.place.replaceChildren(errorNotice(error));
+            this.place.replaceChildren(error.lines.length ? refusal(file, error.lines) : errorNotice(error));
         } finally {
             this.zone.removeAttribute('aria-busy');
             this.moving.hidden = true;
