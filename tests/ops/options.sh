@@ -14,6 +14,13 @@ refuses() {
     "$out/needled" "$@" >"$work/out" 2>&1 || status=$?
     [ $status -eq 2 ] && grep -q -- "$words" "$work/out"
 }
+# lacks WORDS ARGUMENT...: the same with status 3, a device that is not there.
+lacks() {
+    local words=$1 status=0
+    shift
+    "$out/needled" "$@" >"$work/out" 2>&1 || status=$?
+    [ $status -eq 3 ] && grep -q -- "$words" "$work/out"
+}
 # says WORDS ARGUMENT...: status 0 and the words on stdout.
 says() {
     local words=$1
@@ -24,9 +31,9 @@ says() {
 result "an unknown option is named" refuses "'--nonsense'" --nonsense
 result "an option without its value is named" refuses "'--listen' wants a value" --listen
 result "an unknown platform says what there is" refuses "cpu" --platforms tpu --devices
-result "a platform that is missing says why" refuses "cuda" --platforms cuda --devices
+result "a platform that is missing says why" lacks "cuda" --platforms cuda --devices
 export NEEDLED_PLATFORMS=cuda
-result "the environment's platform list is held to the same" refuses "cuda" --devices
+result "the environment's platform list is held to the same" lacks "cuda" --devices
 unset NEEDLED_PLATFORMS
 export JAX_PLATFORMS=cpu
 result "JAX_PLATFORMS is honoured" says "cpu:0" --devices
