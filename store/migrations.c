@@ -227,6 +227,7 @@ static const char version_3[] =
     " reason TEXT NOT NULL,"
     " removed_unix_s INTEGER NOT NULL);"
     "CREATE INDEX models_by_job ON models (job_id, step);"
+    "CREATE INDEX models_by_artifact ON models (artifact);" /* asked for each file at the start */
 
     "CREATE INDEX jobs_to_thin ON jobs (metrics_max, finished_unix_s) WHERE result_file != '';"
 
