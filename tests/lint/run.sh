@@ -45,6 +45,12 @@ top_level() {
     git ls-files -co --exclude-standard | cut -d/ -f1 | sort -u |
         grep -vxE 'Makefile|daemon|kernels|api|store|systemd|tests|client|README.md|LICENSE|\..*'
 }
+# Data become text nodes; nothing is asked of another origin (names of XML are no addresses to load).
+dashboard() {
+    sources 'client/dashboard/*.js' 'client/dashboard/*.html' 'client/dashboard/*.css' |
+        xargs grep -nE 'innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|https?://[a-z]|style="| on[a-z]+="' |
+        grep -vE 'http://www\.w3\.org/2000/svg'
+}
 header_manuals() {
     sources '*.h' | while read -r header; do
         for word in Purpose Ownership Threads Failure; do
@@ -81,6 +87,7 @@ check "files have at most 600 lines" "$(long_files)"
 check "functions have at most 70 lines" "$(functions)"
 check "no marker without an issue number" "$(todo)"
 check "the top level is the agreed one" "$(top_level)"
+check "the dashboard writes no markup and names no other origin" "$(dashboard)"
 check "every header is a manual" "$(header_manuals)"
 check "each situation has its proof" "$(hazards)"
 

@@ -2,8 +2,11 @@
  * it does what its key may do, from pages of this server alone, and ends with its key. */
 #include "tests/support/api_daemon.h"
 
+#include "api/links.h"
 #include "api/session.h"
+#include "daemon/base/clock.h"
 #include "daemon/base/json.h"
+#include "store/settings.h"
 
 static struct api_daemon d;
 
@@ -12,6 +15,15 @@ static int open_with_setting(void **state)
     (void)state;
     d.own_jobs = true;
     api_daemon_open(&d, (struct server_options){.api_key = "sk-setting"});
+    return 0;
+}
+
+static int open_behind_tls(void **state)
+{
+    (void)state;
+    d.own_jobs = true;
+    api_daemon_open(&d, (struct server_options){.api_key = "sk-setting",
+                                                .public_url = "https://needled.example"});
     return 0;
 }
 
@@ -202,6 +214,53 @@ static void a_revoked_key_ends_its_cookie(void **state)
     expect("GET", "/v1/session", cookie.header, NULL, 200, "\"signed_in\":false");
 }
 
+/* A cookie of the setting's key that ends then, signed as the daemon signs. */
+static struct cookie cookie_until(int64_t unix_s)
+{
+    struct links links = {.public_url = NULL};
+    struct error err = {0};
+    struct cookie cookie;
+    char expires[24], key[SHA256_HEX_SIZE], signature[LINKS_SIGNATURE_SIZE];
+    const char *const texts[] = {"session", "", expires, key};
+
+    api_daemon_must(settings_get_or_set(d.store, "link_secret", "", links.secret, &err), &err);
+    file_sha256_of("sk-setting", strlen("sk-setting"), key);
+    snprintf(expires, sizeof(expires), "%lld", (long long)unix_s);
+    links_sign(&links, texts, COUNT_OF(texts), signature);
+    snprintf(cookie.header, sizeof(cookie.header), "Cookie: needled_session_%d=.%s.%s\r\n", d.port,
+             expires, signature);
+    return cookie;
+}
+
+static void a_cookie_ends_and_is_renewed_before(void **state)
+{
+    (void)state;
+    const int64_t now = clock_unix_s();
+    struct web_answer answer;
+
+    expect("GET", "/v1/devices", cookie_until(now - 1).header, NULL, 401, "invalid_api_key");
+    expect("GET", "/v1/session", cookie_until(now - 1).header, NULL, 200, "\"signed_in\":false");
+    expect("GET", "/v1/devices", cookie_until(now + 60).header, NULL, 200, "[");
+    ask("GET", "/v1/session", cookie_until(now + 60).header, NULL, &answer);
+    assert_non_null(web_header(&answer, "Set-Cookie")); /* old: a new one */
+    web_release(&answer);
+    ask("GET", "/v1/session", cookie_until(now + SESSION_S - 60).header, NULL, &answer);
+    assert_null(web_header(&answer, "Set-Cookie")); /* fresh */
+    assert_non_null(strstr(answer.body, "\"signed_in\":true"));
+    web_release(&answer);
+}
+
+static void behind_tls_the_cookie_is_secure(void **state)
+{
+    (void)state;
+    struct web_answer answer;
+
+    ask("POST", "/v1/session", "", "{\"key\":\"sk-setting\"}", &answer);
+    assert_int_equal(answer.status, 200);
+    assert_non_null(strstr(web_header(&answer, "Set-Cookie"), "; Secure"));
+    web_release(&answer);
+}
+
 static void signing_out_takes_the_cookie(void **state)
 {
     (void)state;
@@ -236,6 +295,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(changes_by_cookie_come_from_own_pages_alone,
                                         open_with_setting, close_it),
         cmocka_unit_test_setup_teardown(a_revoked_key_ends_its_cookie, open_with_setting, close_it),
+        cmocka_unit_test_setup_teardown(a_cookie_ends_and_is_renewed_before, open_with_setting,
+                                        close_it),
+        cmocka_unit_test_setup_teardown(behind_tls_the_cookie_is_secure, open_behind_tls, close_it),
         cmocka_unit_test_setup_teardown(signing_out_takes_the_cookie, open_with_setting, close_it),
         cmocka_unit_test_setup_teardown(without_keys_nobody_signs_in, open_plain, close_it),
     };
