@@ -212,6 +212,7 @@ static void a_step_that_is_told_again_is_taken_once(void **state)
     tell_steps(fixture, 21, 40, 0);
     series = read_series(fixture, 1, 40, 100);
     assert_int_equal(series.count, 40);
+    assert_int_equal(series.step_count, 40);
     check_order(&series);
     assert_int_equal(series.last_number, fixture->told);
     series_release(&series);
