@@ -39,7 +39,9 @@ while read -r words; do
 done < <(sed -n 's/^SystemCallFilter=//p' $unit)
 
 # A build folder whose daemon is filtered.
-for name in needlectl tests http-venv; do ln -sfn "$out/$name" "$filtered/$name"; done
+for name in needlectl tests http-venv; do
+    [ ! -e "$out/$name" ] || [ -e "$filtered/$name" ] || ln -s "$out/$name" "$filtered/$name"
+done
 printf '#!/bin/sh\nexec "%s" "%s" "%s" "$@"\n' "$out/tests/syscall_filter" "$filtered/calls" "$out/needled" >"$filtered/needled"
 chmod 755 "$filtered/needled"
 
@@ -64,7 +66,7 @@ trap 'rm -f "$log"' EXIT
 count 0 "$log" "a mount is refused, a start is not"
 
 [ "$failed" = 0 ] || exec sh -c "echo 0 passed, $failed failed; exit 1"
-scripts="contract inputs access jobs life queue streams files upload stop"
+scripts="contract inputs access jobs life queue streams files stop"
 [ "${2:-}" != sample ] || scripts="streams files stop"
 for script in $scripts; do
     timeout 200 bash "tests/ops/$script.sh" "$filtered" >"$log" 2>&1

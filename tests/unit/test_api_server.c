@@ -190,7 +190,7 @@ static void unknown_paths_are_404_and_wrong_methods_405(void **state)
         int status;
         const char *code, *allow;
     } cases[] = {
-        {"GET", "/", 404, "not_found", NULL},
+        {"GET", "/nothing", 404, "not_found", NULL},
         {"GET", "/v1", 404, "not_found", NULL},
         {"GET", "/v1/models/", 404, "not_found", NULL},
         {"GET", "/v1/files/file-x/content/more", 404, "not_found", NULL},
