@@ -22,15 +22,15 @@
 /* ---- the machine ------------------------------------------------------------------------------------ */
 
 struct machine {
-    char boot_id[64]; /* "" not known */
-    long long
-        memory_kill_count; /* processes that the kernel ended for want of memory, since then */
+    char boot_id[64];          /* "" not known */
+    int64_t memory_kill_count; /* processes that the kernel ended for want of memory, since then */
 };
 
 static struct machine read_machine(void)
 {
     struct machine machine = {0};
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    static const char word[] = "oom_kill ";
     char line[128];
 
     if (file) {
@@ -40,8 +40,8 @@ static struct machine read_machine(void)
     }
     file = fopen("/proc/vmstat", "re");
     while (file && fgets(line, sizeof(line), file)) {
-        if (sscanf(line, "oom_kill %lld", &machine.memory_kill_count) == 1)
-            break;
+        if (strncmp(line, word, strlen(word)) == 0)
+            machine.memory_kill_count = strtoimax(line + strlen(word), NULL, 10);
     }
     if (file)
         (void)fclose(file); /* only read */
@@ -56,19 +56,19 @@ struct meanwhile {
 static bool look_at_machine(struct store *store, struct meanwhile *ret_meanwhile, struct error *err)
 {
     const struct machine now = read_machine();
-    struct machine before = {0};
     char text[SETTING_VALUE_SIZE], known[SETTING_VALUE_SIZE];
+    char *rest = NULL;
+    int64_t before;
 
-    (void)snprintf(text, sizeof(text), "%lld %s", now.memory_kill_count, now.boot_id);
+    (void)snprintf(text, sizeof(text), "%" PRId64 " %s", now.memory_kill_count, now.boot_id);
     if (!settings_exchange(store, MACHINE_SETTING, text, known, err))
         return false;
+    before = strtoimax(known, &rest, 10);
     *ret_meanwhile = (struct meanwhile){0};
-    if (sscanf(known, "%lld %63s", &before.memory_kill_count, before.boot_id) != 2 ||
-        !now.boot_id[0])
+    if (known[0] == '\0' || *rest != ' ' || now.boot_id[0] == '\0')
         return true;
-    ret_meanwhile->restarted = strcmp(before.boot_id, now.boot_id) != 0;
-    ret_meanwhile->short_of_memory =
-        !ret_meanwhile->restarted && now.memory_kill_count > before.memory_kill_count;
+    ret_meanwhile->restarted = strcmp(rest + 1, now.boot_id) != 0;
+    ret_meanwhile->short_of_memory = !ret_meanwhile->restarted && now.memory_kill_count > before;
     return true;
 }
 
@@ -208,7 +208,7 @@ bool deaths_recover(struct queue *queue, struct error *err)
     struct attempt_record *attempts = NULL;
     struct meanwhile meanwhile;
     size_t count = 0;
-    bool suspected = false, ok;
+    bool suspected = false, ok = true;
 
     if (!look_at_machine(queue->store, &meanwhile, err))
         return false;

@@ -9,6 +9,8 @@ if ! command -v python3 >/dev/null; then
     echo "skip - random kills: python3 is not installed"
     exit 0
 fi
-kills=20
-case $out in *asan*|*tsan*) kills=8 ;; esac # the sanitizers slow each start down
-python3 tests/ops/crash/crash.py "$out" --kills $kills --seed 20 --long-epochs 8
+load=(--kills 20 --long-epochs 8)
+case $out in
+*asan*|*tsan*) load=(--kills 6 --long-epochs 4 --small-jobs 2 --lines 32) ;; # they slow starts and steps down
+esac
+python3 tests/ops/crash/crash.py "$out" --seed 20 "${load[@]}"

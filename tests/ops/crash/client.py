@@ -96,7 +96,10 @@ class Client:
             records += page["data"]
             if not page["has_more"]:
                 return records
-            after = "&after=" + records[-1]["id"]
+            last = "&after=" + records[-1]["id"]
+            if last == after:
+                raise AssertionError(f"GET {path}: the page after {last} is the same again")
+            after = last
 
     def upload(self, content, name):
         """Until one is acknowledged; an unheard answer leaves a file that nobody knows."""

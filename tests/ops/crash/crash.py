@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """crash: kill -9 at random times while jobs run, are made, cancelled, paused and followed.
 
-    crash.py OUT --kills N [--seed S] [--long-epochs N] [--span SECONDS] [--keep]
+    crash.py OUT --kills N [--seed S] [--long-epochs N] [--small-jobs N] [--lines N] [--span SECONDS]
+             [--keep]
 
 A first daemon runs one job of each kind in peace: their adapters are what must come out. Then a daemon is
 killed N times, a third of them while it starts, sometimes with the newest resume checkpoint damaged while it
@@ -27,9 +28,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 MINI = ROOT / "tests/fixtures/needle3/mini"
 FINAL = ("succeeded", "failed", "cancelled")
 JOBS = "/v1/fine_tuning/jobs"
-UNFINISHED_MAX = 6  # of the small jobs
 SETTINGS = {"checkpoint_steps": 20, "checkpoint_interval_s": 1, "jobs_per_device": 2, "crash_limit": 0,
-            "metrics_kept": 0}
+            "metrics_kept": 0, "checkpoints_kept": 0}
 
 
 def hyper(epochs, batch, rank):
@@ -74,7 +74,7 @@ class Run:
         self.daemon = Daemon(arguments.out, self.work.name, dict(SETTINGS, **arguments.settings))
         self.daemon.make_base("mini", MINI)
         self.client = Client(self.daemon.socket)
-        self.file_content = lines(96)
+        self.file_content = lines(arguments.lines)
         self.files = {}  # id: content that was acknowledged
         self.jobs = []
         self.lock = threading.Lock()  # guards jobs and files
@@ -93,7 +93,7 @@ class Run:
     def models_of(self, job_id):
         """Digests of a job's adapters as they come over HTTP, by step; 0: the final one."""
         found = {}
-        for model in self.client.pages("/v1/models"):
+        for model in self.client.get("/v1/models")["data"]:
             if model.get("fine_tuning_job_id") == job_id:
                 step = model.get("step_number", 0)
                 if step in found:
@@ -177,7 +177,7 @@ class Run:
                 reader = self.random.random() < 0.5
             unfinished = [job for job in open_jobs
                           if self.client.get(f"{JOBS}/{job.id}")["status"] not in FINAL]
-            if len(unfinished) >= UNFINISHED_MAX:
+            if len(unfinished) >= self.arguments.small_jobs:
                 time.sleep(0.1)
                 continue
             job = self.create(kind, role, reader)
@@ -378,7 +378,11 @@ class Run:
         status = self.daemon.stop(30)
         if status != 0:
             self.fault(f"the last daemon ended with status {status}")
-        self.figures["files in the making, left"] = len(self.daemon.unfinished_files())
+        self.daemon.start()  # which removes what the killed ones were writing
+        if not self.daemon.wait_until_served(self.client, 60) or self.daemon.stop(30) != 0:
+            self.fault("the last daemon does not start or stop in order")
+        for path in self.daemon.unfinished_files():
+            self.fault(f"a file in the making is left: {path}")
         for path in (self.daemon.state / "checkpoints").rglob("resume-*"):
             self.fault(f"a resume checkpoint is left: {path}")
 
@@ -389,6 +393,8 @@ def read_arguments():
     parser.add_argument("--kills", type=int, required=True)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--long-epochs", type=int, default=24, help="of the job that is there all the time")
+    parser.add_argument("--small-jobs", type=int, default=6, help="at most, unfinished, beside it")
+    parser.add_argument("--lines", type=int, default=96, help="of the data set")
     parser.add_argument("--span", type=float, default=1.2, help="the longest life after a start")
     parser.add_argument("--keep", action="store_true", help="leave the state folder when something fails")
     arguments = parser.parse_args()
