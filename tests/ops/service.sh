@@ -42,6 +42,7 @@ pinged() { [ $(($(pings) - before)) -ge "$1" ]; }
 holder=
 # hold NAME: the threads of that name stand still.
 hold() {
+    : >"$work/held"
     python3 tests/support/manager.py hold "$daemon" "$1" >"$work/held" 2>&1 &
     holder=$!
     wait_for 10 grep -q '^held [1-9]' "$work/held"
