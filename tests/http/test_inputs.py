@@ -327,8 +327,8 @@ def test_sse_resume(guarded):
     assert "event: done" in body
 
 
-# past the last event of a job that has ended there is nothing more to come
-@pytest.mark.parametrize("cursor, status", [("99999999", 204), ("-1", 400), ("abc", 400), ("3; DROP", 400)])
+# one past the last event of a job that has ended is of another database: 204 would hide this one's events
+@pytest.mark.parametrize("cursor, status", [("99999999", 400), ("-1", 400), ("abc", 400), ("3; DROP", 400)])
 def test_a_cursor_that_is_no_event_of_the_job(ask, guarded, cursor, status):
     job = guarded.create_job()
     guarded.wait_for_job(job)
