@@ -75,7 +75,7 @@ static bool open_intake(struct request *request)
                             request->announced_bytes, request->link_bytes);
     else if (request->route->body == ROUTE_BODY_RAW)
         ok = upload_open(services->state_folder, "upload", "fine-tune", &request->upload, &err);
-    (void)scheduler_report_disk(services->scheduler, &err);
+    (void)scheduler_report_disk(services->scheduler, &err, false);
     if (request->upload)
         upload_set_helpers(request->upload, services->upload_helpers);
     if (!ok)
@@ -223,7 +223,7 @@ static enum MHD_Result take_body(const struct listener *listener, struct request
         if (request->form ? form_feed(request->form, bytes, size, &err)
                           : upload_append(request->upload, bytes, size, &err))
             return MHD_YES;
-        (void)scheduler_report_disk(request->services->scheduler, &err);
+        (void)scheduler_report_disk(request->services->scheduler, &err, false);
         close_intake(request); /* nothing is kept of it, also while the rest is read */
         response_set_error(&request->response, &err, NULL);
         return refuse_midway(listener, request);
@@ -269,7 +269,7 @@ static void handle(struct request *request)
     struct error err = {0};
     bool ok = try_to_handle(request, &err);
 
-    (void)scheduler_report_disk(request->services->scheduler, &err); /* there may be room now */
+    (void)scheduler_report_disk(request->services->scheduler, &err, makes_room(request));
     if (!ok && error_is_disk(&err) && makes_room(request)) {
         stores_give(stores, request->store);
         request->store = NULL;

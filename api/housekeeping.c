@@ -51,7 +51,7 @@ static void work(struct pool_task *task)
         log_write(LOG_LEVEL_WARN, "thin what is kept of ended jobs: %s", err.message);
     if (store && !scheduler_sweep(services->scheduler, store, &err))
         log_write(LOG_LEVEL_WARN, "remove what is too old: %s", err.message);
-    (void)scheduler_report_disk(services->scheduler, &err); /* looked at again in a while */
+    (void)scheduler_report_disk(services->scheduler, &err, false); /* looked at again in a while */
     scheduler_look_at_disk(services->scheduler);
     stores_give(services->stores, store);
     atomic_store_explicit(&housekeeping->busy, false, memory_order_release);

@@ -108,7 +108,7 @@ static struct server_options server_options(const struct daemon_parts *parts,
 static bool open_store(struct daemon_parts *parts, struct error *err)
 {
     return store_open(parts->database_path, true, &parts->store, err) ||
-           (disk_report(parts->disk, err) &&
+           (disk_make_room(parts->disk, err) &&
             store_open(parts->database_path, true, &parts->store, err));
 }
 

@@ -128,7 +128,7 @@ static bool give_up_piece(struct disk *disk)
 
 /* ---- in and out of service --------------------------------------------------------------------------- */
 
-bool disk_report(struct disk *disk, const struct error *why)
+static bool report(struct disk *disk, const struct error *why, bool is_urgent)
 {
     const int64_t now_ns = clock_monotonic_ns();
     uint64_t free_bytes = 0;
@@ -146,7 +146,7 @@ bool disk_report(struct disk *disk, const struct error *why)
             disk->wait_ns = 0; /* else as long as the last time, and longer */
         disk->next_look_ns = now_ns + disk->wait_ns;
     }
-    give = full && (is_short || disk->given_ns == 0 || now_ns - disk->given_ns >= BETWEEN_NS);
+    give = full && (news || (is_urgent && (is_short || now_ns - disk->given_ns >= BETWEEN_NS)));
     if (give)
         disk->given_ns = now_ns;
     (void)pthread_mutex_unlock(&disk->lock);
@@ -156,6 +156,16 @@ bool disk_report(struct disk *disk, const struct error *why)
                   "deleting and cancelling go on",
                   disk->folder, full ? "is full" : "takes no writes", why->message);
     return give && give_up_piece(disk);
+}
+
+bool disk_report(struct disk *disk, const struct error *why)
+{
+    return report(disk, why, false);
+}
+
+bool disk_make_room(struct disk *disk, const struct error *why)
+{
+    return report(disk, why, true);
 }
 
 bool disk_check_service(struct disk *disk, struct error *err)
@@ -244,7 +254,7 @@ bool disk_open(const char *state_folder, uint64_t reserve_bytes, struct disk **r
 {
     struct disk *disk = calloc(1, sizeof(*disk));
     struct error why = {0};
-    uint64_t piece_bytes = reserve_bytes / (4 * PIECE_COUNT);
+    uint64_t piece_bytes = reserve_bytes / (4 * PIECE_COUNT), free_bytes = 0;
 
     if (!disk)
         return error_set(err, ERR_NO_MEMORY, "no memory to look after the disk");
@@ -258,8 +268,12 @@ bool disk_open(const char *state_folder, uint64_t reserve_bytes, struct disk **r
         reserve_bytes > PIECE_COUNT * piece_bytes ? reserve_bytes : PIECE_COUNT * piece_bytes;
     (void)pthread_mutex_init(&disk->lock, NULL);         /* cannot fail without attributes */
     atomic_init(&disk->piece_count, count_pieces(disk)); /* of the last start */
-    if (check_free(disk, 0, NULL) && !write_ballast(disk, &why))
-        (void)disk_report(disk, &why);
+    if (read_free(disk, &free_bytes) && free_bytes < disk->piece_bytes)
+        error_set_word(&why, ERR_NO_MEMORY, ERROR_DISK_FULL, "",
+                       "%" PRIu64 " bytes are free at the start", free_bytes);
+    else if (check_free(disk, 0, NULL))
+        (void)write_ballast(disk, &why); /* its failure is told with the other */
+    (void)disk_make_room(disk, &why);    /* a start writes a little */
     *ret_disk = disk;
     return true;
 }

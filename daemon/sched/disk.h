@@ -28,9 +28,12 @@ MUST_CHECK bool disk_open(const char *state_folder, uint64_t reserve_bytes, stru
                           struct error *err);
 void disk_close(struct disk *disk); /* the ballast stays; NULL is fine */
 
-/* A write failed. An error that is none of the disk's changes nothing. True: there is more room now, it
- * may be tried again. */
+/* A write failed. An error that is none of the disk's changes nothing. The first one gives a piece of the
+ * ballast up; what is tried again and again in the background must not use up the others. True: there is
+ * more room now, it may be tried again. */
 bool disk_report(struct disk *disk, const struct error *why);
+/* The same of a write that gives room back, or that must be: each may have a piece. */
+bool disk_make_room(struct disk *disk, const struct error *why);
 /* ERR_NO_MEMORY or ERR_IO with what failed, while the disk is out of service. */
 MUST_CHECK bool disk_check_service(struct disk *disk, struct error *err);
 /* The same, and ERR_NO_MEMORY with both figures where so many more bytes would touch the reserve. */

@@ -419,7 +419,7 @@ static bool hand_in(const struct run_parts *parts, struct queue_outcome *outcome
             return true;
         log_write_for(LOG_LEVEL_ERROR, "job", outcome->job_id, "keep the job's end: %s",
                       err.message);
-        if (disk_report(parts->queue->options->disk, &err))
+        if (disk_make_room(parts->queue->options->disk, &err))
             continue; /* there is room for it now */
         if (err.code == ERR_UNAVAILABLE || !mailbox_wait_news(mailbox, &seen, TRY_AGAIN_MS))
             return false;

@@ -404,9 +404,9 @@ bool scheduler_check_disk(struct scheduler *scheduler, uint64_t more_bytes, stru
     return more_bytes > 0 ? disk_check_room(disk, more_bytes, err) : disk_check_service(disk, err);
 }
 
-bool scheduler_report_disk(struct scheduler *scheduler, const struct error *why)
+bool scheduler_report_disk(struct scheduler *scheduler, const struct error *why, bool is_urgent)
 {
-    return disk_report(scheduler->options.disk, why);
+    return (is_urgent ? disk_make_room : disk_report)(scheduler->options.disk, why);
 }
 
 void scheduler_look_at_disk(struct scheduler *scheduler)

@@ -147,8 +147,9 @@ struct json *scheduler_devices_json(struct scheduler *scheduler);
 /* ERR_NO_MEMORY or ERR_IO while the disk takes no writes, or has no room for so many bytes more. */
 MUST_CHECK bool scheduler_check_disk(struct scheduler *scheduler, uint64_t more_bytes,
                                      struct error *err);
-/* An error that a request met: if it is the disk's, all hear of it. True: there is more room now. */
-bool scheduler_report_disk(struct scheduler *scheduler, const struct error *why);
+/* An error that a request met: if it is the disk's, all hear of it. True: there is more room now, which
+ * one that gives room back (is_urgent) has a right to. */
+bool scheduler_report_disk(struct scheduler *scheduler, const struct error *why, bool is_urgent);
 /* Now and then: whether a full disk has room again. */
 void scheduler_look_at_disk(struct scheduler *scheduler);
 /* The same: removes what is too old, or too much (retention.h). */

@@ -16,10 +16,10 @@ if ! mount -t tmpfs -o size=20m,mode=700 none "$disk" 2>/dev/null; then
     echo "skip - a disk of 20 MB: only root mounts one, and not in every container"
     exit 0
 fi
-mkdir -p "$work/models/needle-3"
-cp tests/fixtures/needle3/base.safetensors tests/fixtures/needle3/tokenizer.model "$work/models/needle-3/"
-"$out/tests/make_lines" 160 5 demo >"$work/data.jsonl"
-"$out/tests/make_lines" 20 6 demo >"$work/small.jsonl"
+mkdir -p "$work/models/mini"
+cp tests/fixtures/needle3/mini/base.safetensors tests/fixtures/needle3/mini/tokenizer.model "$work/models/mini/"
+for i in $(seq 160); do printf '{"query":"Wake me up at %d","tools":[{"name":"a","parameters":{}}],"answers":[{"name":"a","arguments":{"n":%d}}]}\n' "$i" "$i"; done >"$work/data.jsonl"
+head -n 20 "$work/data.jsonl" >"$work/small.jsonl"
 printf '{"disk_reserve_mb":1,"checkpoint_steps":2}\n' >"$work/settings.json"
 start() { start_daemon "$out" --config "$work/settings.json" --models-dir "$work/models"; }
 
@@ -38,22 +38,22 @@ digests_hold() {
         [ "$(sha256sum <"$file" | cut -c1-64)" = "$(cat "$file.sha256")" ] || return 1
     done
 }
-hyper='"n_epochs":3,"batch_size":4,"learning_rate":0.002,"lora_rank":4,"lora_alpha":8'
+hyper='"n_epochs":4,"batch_size":4,"learning_rate":0.002,"lora_rank":4,"lora_alpha":8'
 
 start
 upload "$work/small.jsonl"
 spare=$file
 upload "$work/data.jsonl"
-create_with "$hyper"
+create_with "$hyper" mini
 undisturbed=$id
 follow "$undisturbed"
 expect "a job succeeds while there is room" state_is "$undisturbed" succeeded
 
-create_with "$hyper"
+create_with "$hyper" mini
 job=$id
 expect "a second one gets under way" wait_for 60 past "$job" 8
 fill
-expect "on a full disk it is queued, with the reason in its record" wait_for 60 waits_for_disk "$job"
+expect "on a full disk it is queued, with the reason in its record" wait_for 120 waits_for_disk "$job"
 expect "healthz says degraded" health_is degraded
 call "$url/healthz"
 expect "which is no 503, with the disk's figures" has '"disk":{"state":"full","reason":".*"free_bytes":' "$answer"
@@ -64,7 +64,7 @@ expect "its events can be read, and say it" has 'The disk is full .*queued again
 expect "checkpoints under final names are whole" digests_hold
 upload "$work/small.jsonl"
 expect "an upload is refused with 507" is "$status $(field code <<<"$answer")" "507 disk_full"
-file=$spare create_with "$hyper"
+file=$spare create_with "$hyper" mini
 expect "and so is a create" is "$status $(field code <<<"$answer")" "507 disk_full"
 fill
 call -X DELETE "$url/v1/files/$spare"
@@ -73,15 +73,16 @@ fill
 stop_daemon
 expect "it stops with status 0" is $? 0
 expect "it starts on a full disk" start
-expect "where the job still waits" wait_for 20 waits_for_disk "$job"
+expect "where the job still waits" wait_for 60 waits_for_disk "$job"
 
 rm "$disk/filler"
-expect "with room again the job goes on by itself" wait_for 60 state_is "$job" succeeded
-expect "healthz says ok" wait_for 30 health_is ok
+expect "with room again the job goes on by itself" wait_for 240 state_is "$job" succeeded
+expect "healthz says ok" wait_for 90 health_is ok
 curl -sL "$url/v1/models/$(record "$undisturbed" | field fine_tuned_model)/content" >"$work/a"
 curl -sL "$url/v1/models/$(record "$job" | field fine_tuned_model)/content" >"$work/b"
 expect "its adapter is that of the undisturbed job" cmp -s "$work/a" "$work/b"
 events=$(curl -s "$url/v1/fine_tuning/jobs/$job/events?limit=1000")
-expect "each of its 108 steps was told once" is "$(grep -o '"type":"metrics"' <<<"$events" | wc -l)" 108
+steps=$(record "$job" | field total_steps)
+expect "each of its $steps steps was told once" is "$(grep -o '"type":"metrics"' <<<"$events" | wc -l)" "$steps"
 expect "nothing temporary is left" is "$(find "$disk" -name '*.tmp' | wc -l)" 0
 stop_daemon

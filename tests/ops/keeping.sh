@@ -32,7 +32,7 @@ create_with "$hyper" mini
 follow "$id"
 expect "a job of six epochs succeeds" has '"status":"succeeded"' "$job"
 model=$(field fine_tuned_model <<<"$job")
-expect "of its epoch checkpoints the newest two and the best stay" wait_for 30 few_epochs
+expect "of its epoch checkpoints the newest two and the best stay" wait_for 90 few_epochs
 first=$(curl -s "$url/v1/fine_tuning/jobs/$id/checkpoints?limit=10" | grep -o 'ft:mini:[^"]*:ckpt-step-[0-9]*' | sort -t- -k3n | head -n 1)
 call "$url/v1/models/$first"
 expect "what was removed is answered 410, with when and why" is "$status $(field code <<<"$answer")" "410 gone"
@@ -51,7 +51,7 @@ cat "$work/small.jsonl" >>"$work/large.jsonl"
 upload "$work/large.jsonl"
 large=$file
 gone() { call "$url/v1/files/$1"; [ "$status" = 410 ]; }
-expect "uploads together stay below their limit: the oldest goes" wait_for 30 gone "$small"
+expect "uploads together stay below their limit: the oldest goes" wait_for 90 gone "$small"
 expect "its bytes go with it" [ ! -e "$state/uploads/$small" ]
 stop_daemon
 

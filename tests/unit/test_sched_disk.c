@@ -91,7 +91,8 @@ static void a_full_disk_is_out_of_service_and_a_piece_is_given_up(void **state)
 
     assert_true(disk_report(fixture->disk, &why));
     assert_int_equal(piece_count(fixture), 3);
-    assert_false(disk_report(fixture->disk, &why)); /* there is room: one is enough for now */
+    assert_false(disk_report(fixture->disk, &why));    /* in the background nothing more is given */
+    assert_false(disk_make_room(fixture->disk, &why)); /* there is room: one is enough for now */
     assert_int_equal(piece_count(fixture), 3);
     fault = (struct error){0};
     assert_false(disk_check_service(fixture->disk, &fault));
