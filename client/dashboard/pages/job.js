@@ -19,6 +19,7 @@ import { actions, done } from '../parts/running.js';
 const REFRESH_MS = 5000;
 const PATIENCE_MS = 400; /* then what is there is shown */
 const ENDED = ['succeeded', 'failed', 'cancelled'];
+const BEGUN = ['running', 'paused', ...ENDED];
 
 function tile(name) {
     const value = el('dd', { class: 'num' }, '–');
@@ -32,7 +33,8 @@ class Head {
         this.about = el('p', { class: 'muted wrap' }, ' ');
         this.error = el('div', {});
         const action = (name, words, picture, kind = '') => {
-            const button = el('button', { class: `button ${kind}`, type: 'button', hidden: true }, icon(picture), words);
+            const button = el('button', { class: `button ${kind}`, type: 'button', hidden: true },
+                icon(picture), words);
             button.addEventListener('click', () => act(button, this.error, async () => {
                 const job = await actions[name](page.job);
                 if (job) {
@@ -45,16 +47,19 @@ class Head {
         this.pause = action('pause', 'Pause', 'pause');
         this.resume = action('resume', 'Resume', 'play', 'button-primary');
         this.cancel = action('cancel', 'Cancel', 'stop');
-        this.retry = el('a', { class: 'button', hidden: true, href: `#/new?from=${api.part(page.id)}` }, icon('retry'),
-            'Retry with changes');
+        this.retry = el('a', { class: 'button', hidden: true, href: `#/new?from=${api.part(page.id)}` },
+            icon('retry'), 'Retry with changes');
         this.csv = el('a', { class: 'button', hidden: true, download: true }, icon('download'), 'Curve (CSV)');
-        this.adapter = el('a', { class: 'button button-primary', hidden: true, download: true }, icon('download'), 'Adapter');
+        this.adapter = el('a', { class: 'button button-primary', hidden: true, download: true },
+            icon('download'), 'Adapter');
         this.notices = el('div', { class: 'stack' });
         this.element = el('div', { class: 'stack job-head' },
-            el('nav', { 'aria-label': 'Where this is' }, el('a', { class: 'back small', href: '#/' }, icon('left'), 'All jobs')),
+            el('nav', { 'aria-label': 'Where this is' },
+                el('a', { class: 'back small', href: '#/' }, icon('left'), 'All jobs')),
             el('div', { class: 'page-head' },
                 el('div', { class: 'job-title' }, el('div', { class: 'row' }, this.title, this.badge), this.about),
-                el('div', { class: 'row job-actions' }, this.pause, this.resume, this.cancel, this.retry, this.csv, this.adapter)),
+                el('div', { class: 'row job-actions' },
+                    this.pause, this.resume, this.cancel, this.retry, this.csv, this.adapter)),
             this.error, this.notices);
     }
 
@@ -109,7 +114,8 @@ class Now {
                        grad_norm: (x) => (Number.isFinite(x) ? x.toFixed(3) : '–'), tokens_per_second: format.count };
         this.step = 0;
         this.element = el('section', { class: 'card stack now', 'aria-label': 'Now' },
-            el('div', { class: 'running-progress' }, this.bar, el('div', { class: 'spread small' }, this.steps, this.left)),
+            el('div', { class: 'running-progress' }, this.bar,
+                el('div', { class: 'spread small' }, this.steps, this.left)),
             el('dl', { class: 'stats stats-wide' }, Object.values(this.tiles).map(({ element }) => element)));
     }
 
@@ -147,11 +153,13 @@ class Now {
 
     timeLeft() {
         const { job } = this;
-        const until = (unix) => unix - Date.now() / 1000;
+        const now = Date.now() / 1000;
+        const left = job.estimated_finish - now;
+        const wait = job.estimated_start - now;
         if (job.status === 'running' && job.estimated_finish)
-            return until(job.estimated_finish) < 1 ? 'Nearly done' : `${format.duration(until(job.estimated_finish))} left`;
+            return left < 1 ? 'Nearly done' : `${format.duration(left)} left`;
         if (job.estimated_start && !ENDED.includes(job.status))
-            return until(job.estimated_start) < 5 ? 'Starts soon' : `Starts in ${format.duration(until(job.estimated_start))}`;
+            return wait < 5 ? 'Starts soon' : `Starts in ${format.duration(wait)}`;
         if (job.queue_position)
             return `Number ${job.queue_position} in the queue`;
         return job.started_at && job.finished_at ? `Took ${format.duration(job.finished_at - job.started_at)}` : ' ';
@@ -184,8 +192,9 @@ class JobPage {
         this.head.show(job);
         this.now.show(job);
         if (!this.curves) {
-            this.curves = new Curves(job, () => api.all('/v1/fine_tuning/jobs?status=running,paused,succeeded,failed,cancelled', 200));
-            this.body.append(this.curves.element, this.sweep.element, el('div', { class: 'job-columns' }, this.log.element, this.checkpoints.element),
+            this.curves = new Curves(job, () => api.all(`/v1/fine_tuning/jobs?status=${BEGUN.join(',')}`, 200));
+            this.body.append(this.curves.element, this.sweep.element,
+                el('div', { class: 'job-columns' }, this.log.element, this.checkpoints.element),
                 this.facts.element);
         }
         this.facts.show(job);

@@ -8,6 +8,10 @@ import { el, text } from './dom.js';
 import * as format from './format.js';
 import { color } from './spark.js';
 
+/* How a key moves the two ends of what is shown, in parts of it. */
+const KEYS = { '+': [0.25, -0.25], '=': [0.25, -0.25], '-': [-0.5, 0.5],
+               ArrowLeft: [-0.2, -0.2], ArrowRight: [0.2, 0.2] };
+
 let loading = null;
 
 /* dygraphs is taken when the first chart is shown: the other pages do not need it. */
@@ -101,8 +105,10 @@ export class Chart {
             gridLineColor: color('line'), axisLineColor: color('line'), gridLineWidth: 1, highlightCircleSize: 3,
             xRangePad: 4, yRangePad: 6, animatedZooms: false, digitsAfterDecimal: 4,
             axes: {
-                x: { axisLabelFormatter: (x) => (Number.isInteger(x) ? format.count(x) : ''), axisLabelWidth: 64, axisTickSize: 4, drawGrid: false },
-                y: { axisLabelFormatter: (y) => this.axisWords(y), axisLabelWidth: 58, axisTickSize: 2, pixelsPerLabel: 34 },
+                x: { axisLabelFormatter: (x) => (Number.isInteger(x) ? format.count(x) : ''), axisLabelWidth: 64,
+                     axisTickSize: 4, drawGrid: false },
+                y: { axisLabelFormatter: (y) => this.axisWords(y), axisLabelWidth: 58, axisTickSize: 2,
+                     pixelsPerLabel: 34 },
             },
         };
     }
@@ -130,16 +136,16 @@ export class Chart {
 
     onDraw(graph, isInitial) {
         const [low, high] = graph.xAxisRange();
-        const last = this.rows.length ? this.rows[this.rows.length - 1] : null;
-        if (isInitial || !last)
+        const last = this.rows.length - 1;
+        if (isInitial || last < 0)
             return;
         this.place.setAttribute('aria-label', `${this.title}, steps ${format.count(Math.max(0, low))} to ` +
             `${format.count(high)}: ${this.sentence(last)}. Plus and minus zoom, arrows move, 0 shows all.`);
     }
 
     sentence(row) {
-        return this.series.filter((one) => !one.isFaint)
-            .map((one) => `${one.name} ${this.words(this.newest(this.series.indexOf(one), this.rows.indexOf(row)))}`).join(', ');
+        return this.series.map((one, i) => (one.isFaint ? '' : `${one.name} ${this.words(this.newest(i, row))}`))
+            .filter(Boolean).join(', ');
     }
 
     /* The value at a row, or the last before it. */
@@ -189,7 +195,7 @@ export class Chart {
     }
 
     onKey(event) {
-        const change = { '+': [0.25, -0.25], '=': [0.25, -0.25], '-': [-0.5, 0.5], ArrowLeft: [-0.2, -0.2], ArrowRight: [0.2, 0.2] }[event.key];
+        const change = KEYS[event.key];
         if (event.key === '0') {
             this.group.zoom(null);
         } else if (change && this.graph && !event.ctrlKey && !event.metaKey) {

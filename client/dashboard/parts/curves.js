@@ -22,7 +22,8 @@ const smallCharts = [
     ['Gradient norm', [['grad_norm', 'gradient norm']], format.number],
     ['Tokens per second', [['tokens_per_second', 'tokens/s']], format.count],
     ['Accuracy', [['train_mean_token_accuracy', 'training'],
-                  ['full_valid_mean_token_accuracy', 'validation']], (x) => format.percent(x, 1), (x) => format.percent(x)],
+                  ['full_valid_mean_token_accuracy', 'validation']],
+     (x) => format.percent(x, 1), (x) => format.percent(x)],
     ['Device memory', [['memory_used_bytes', 'in use']], format.bytes],
 ];
 
@@ -91,7 +92,8 @@ export class Curves {
         this.loss = new Chart('Loss', { height: 320, words: format.loss, axisWords: format.number, group: this.group });
         this.small = smallCharts.map(([title, keys, words, axisWords]) =>
             ({ keys, chart: new Chart(title, { height: 150, words, axisWords, group: this.group }) }));
-        this.smallElement = el('div', { class: 'small-charts', 'data-count': smallCharts.length }, this.small.map(({ chart }) => chart.element));
+        this.smallElement = el('div', { class: 'small-charts', 'data-count': smallCharts.length },
+            this.small.map(({ chart }) => chart.element));
         this.error = el('div', {});
         this.chips = el('ul', { class: 'row chips' });
         this.draw = throttle(DRAW_MS, () => this.paint());
@@ -111,7 +113,8 @@ export class Curves {
         });
         const log = el('input', { id: 'logscale', type: 'checkbox' });
         log.addEventListener('change', () => this.loss.setLog(log.checked));
-        this.reset = el('button', { class: 'button button-small', type: 'button', hidden: true }, icon('search'), 'Show all steps');
+        this.reset = el('button', { class: 'button button-small', type: 'button', hidden: true },
+            icon('search'), 'Show all steps');
         this.reset.addEventListener('click', () => this.group.zoom(null));
         this.select = el('select', { class: 'select compare', 'aria-label': 'Lay another job over it' },
             el('option', { value: '' }, 'Compare with …'));
@@ -130,7 +133,8 @@ export class Curves {
             return;
         this.isFilled = true;
         try {
-            this.jobs = (await this.findJobs()).filter((job) => job.completed_steps > 0 && job.id !== this.curves[0].job.id);
+            this.jobs = (await this.findJobs())
+                .filter((job) => job.completed_steps > 0 && job.id !== this.curves[0].job.id);
         } catch (error) {
             this.isFilled = false;
             return;
@@ -167,9 +171,11 @@ export class Curves {
         this.chips.replaceChildren(...this.curves.slice(1).map((curve) => {
             const key = el('span', { class: 'legend-key' });
             key.style.setProperty('--key', `var(--${curve.token})`);
-            return el('li', { class: 'chip' }, key, el('a', { class: 'cut', href: `#/jobs/${curve.job.id}` }, curve.job.name),
+            return el('li', { class: 'chip' }, key,
+                el('a', { class: 'cut', href: `#/jobs/${curve.job.id}` }, curve.job.name),
                 el('button', { class: 'button button-quiet button-icon button-small', type: 'button',
-                               'aria-label': `Take ${curve.job.name} away`, onclick: () => this.remove(curve) }, icon('stop')));
+                               'aria-label': `Take ${curve.job.name} away`, onclick: () => this.remove(curve) },
+                icon('stop')));
         }));
     }
 
@@ -233,28 +239,35 @@ export class Curves {
     paint() {
         if (!this.isOpen || !window.Dygraph)
             return;
-        const steps = [...new Set(this.curves.flatMap((curve) => curve.rows().map((row) => row.step)))].sort((a, b) => a - b);
+        const numbers = this.curves.flatMap((curve) => curve.rows().map((row) => row.step));
+        const steps = [...new Set(numbers)].sort((a, b) => a - b);
         const isOne = this.curves.length === 1;
-        const columns = [];
-        for (const curve of this.curves) {
-            const name = (kind) => (isOne ? kind : `${curve.job.name}, ${kind}`);
-            if (this.weight > 0)
-                columns.push({ curve, key: 'train_loss', name: name('training, as it is'), token: curve.token, isFaint: true });
-            columns.push({ curve, key: 'train_loss', name: name('training'), token: curve.token, weight: this.weight });
-            columns.push({ curve, key: 'full_valid_loss', name: name('validation'),
-                           token: isOne ? 'series-2' : curve.token, isSparse: true });
-        }
-        this.fill(this.loss, steps, columns.filter((one) => !one.isSparse || one.curve.rows().some((row) => finite(row.full_valid_loss) !== null)));
+        const hasValues = ({ curve, key }) => curve.rows().some((row) => finite(row[key]) !== null);
+
+        this.fill(this.loss, steps, this.lossColumns(isOne).filter((one) => !one.isSparse || hasValues(one)));
         for (const { chart, keys } of this.small) {
             const used = this.curves.flatMap((curve) => keys.map(([key, name], i) => ({
-                curve, key, name: isOne ? name : keys.length > 1 ? `${curve.job.name}, ${name}` : curve.job.name,
-                token: i > 0 && isOne ? 'series-2' : curve.token, isSparse: i > 0, weight: i === 0 ? this.weight : 0,
-            }))).filter((one) => one.curve.rows().some((row) => finite(row[one.key]) !== null));
+                curve, key, isSparse: i > 0, weight: i === 0 ? this.weight : 0,
+                name: isOne ? name : keys.length > 1 ? `${curve.job.name}, ${name}` : curve.job.name,
+                token: i > 0 && isOne ? 'series-2' : curve.token,
+            }))).filter(hasValues);
             chart.element.hidden = used.length === 0;
             if (used.length)
                 this.fill(chart, steps, used);
         }
         this.smallElement.dataset.count = this.small.filter(({ chart }) => !chart.element.hidden).length;
+    }
+
+    lossColumns(isOne) {
+        return this.curves.flatMap((curve) => {
+            const { token } = curve;
+            const name = (kind) => (isOne ? kind : `${curve.job.name}, ${kind}`);
+            const raw = { curve, key: 'train_loss', name: name('training, as it is'), token, isFaint: true };
+            return [...(this.weight > 0 ? [raw] : []),
+                    { curve, key: 'train_loss', name: name('training'), token, weight: this.weight },
+                    { curve, key: 'full_valid_loss', name: name('validation'), token: isOne ? 'series-2' : token,
+                      isSparse: true }];
+        });
     }
 
     fill(chart, steps, columns) {
@@ -266,7 +279,7 @@ export class Curves {
             rows.forEach((row) => row.push(null));
             own.forEach((row, i) => { rows[at.get(row.step)][c + 1] = values[i]; });
         });
-        chart.set(columns.map(({ key, name, token, isFaint, isSparse }) => ({ key, name, token, isFaint, isSparse })), rows);
+        chart.set(columns, rows);
     }
 
     close() {

@@ -30,7 +30,8 @@ function rateOf(device, rates) {
 function describe(device) {
     const facts = [];
     if (device.platform === 'cuda')
-        facts.push(device.capability ? `compute ${device.capability}` : null, device.driver ? `driver ${device.driver}` : null);
+        facts.push(device.capability ? `compute ${device.capability}` : null,
+            device.driver ? `driver ${device.driver}` : null);
     else
         facts.push(format.plural(device.threads, 'thread'), device.simd_level, device.library);
     if (device.temperature_celsius !== null)
@@ -82,8 +83,8 @@ export class Devices {
 
     make(device) {
         const parts = { state: el('span', { class: 'tag' }), facts: el('p', { class: 'faint small' }),
-                        memory: meter('Memory', true), load: meter('Jobs', false), jobs: el('ul', { class: 'device-jobs small' }),
-                        problem: el('div', {}) };
+                        memory: meter('Memory', true), load: meter('Jobs', false),
+                        jobs: el('ul', { class: 'device-jobs small' }), problem: el('div', {}) };
         const card = el('li', { class: 'card device' },
             el('div', { class: 'device-head' }, icon('chip'),
                 el('div', { class: 'device-name' }, el('h3', { class: 'cut', title: device.name }, device.name),

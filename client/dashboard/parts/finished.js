@@ -10,7 +10,8 @@ import { announce } from './page.js';
 const ROWS = 20;
 const SEARCH_MS = 250;
 const ENDED = ['succeeded', 'failed', 'cancelled'];
-const choices = [['All', ENDED.join(',')], ['Succeeded', 'succeeded'], ['Failed', 'failed'], ['Cancelled', 'cancelled']];
+const choices = [['All', ENDED.join(',')], ['Succeeded', 'succeeded'], ['Failed', 'failed'],
+                 ['Cancelled', 'cancelled']];
 
 function row(job) {
     const spent = job.started_at && job.finished_at ? job.finished_at - job.started_at : null;
@@ -38,16 +39,17 @@ export class Finished {
         this.any = null; /* whether there is any at all */
         this.onRead = () => {};
         this.body = el('tbody', {});
-        this.table = el('div', { class: 'card card-flush' }, el('div', { class: 'table-scroll finished-scroll', tabindex: 0,
-            role: 'region', 'aria-labelledby': 'finished' }, el('table', { class: 'table' },
-            el('thead', {}, el('tr', {}, ['Job', 'State', 'Model', 'Loss', 'Steps', 'Time', 'Ended'].map((name, i) =>
-                el('th', { scope: 'col', class: i > 2 ? 'num' : null }, name)))), this.body)));
+        const columns = ['Job', 'State', 'Model', 'Loss', 'Steps', 'Time', 'Ended'];
+        this.table = el('div', { class: 'card card-flush finished-table' },
+            el('div', { class: 'table-scroll', tabindex: 0, role: 'region', 'aria-labelledby': 'finished' },
+                el('table', { class: 'table' },
+                    el('thead', {}, el('tr', {}, columns.map((name, i) =>
+                        el('th', { scope: 'col', class: i > 2 ? 'num' : null }, name)))), this.body)));
         this.none = el('div', { hidden: true });
         this.makeControls();
         this.element = el('section', { class: 'section', 'aria-labelledby': 'finished' },
             el('div', { class: 'section-head' }, el('h2', { id: 'finished' }, 'Finished'), this.filter, this.search),
             this.table, this.none, this.pager);
-        this.table.classList.add('finished-table');
     }
 
     makeControls() {
@@ -63,8 +65,10 @@ export class Finished {
             choices.map(([name, status], i) => el('label', {},
                 el('input', { type: 'radio', name: 'finished-state', checked: i === 0,
                               onchange: () => this.ask({ status }) }), el('span', {}, name))));
-        this.newer = el('button', { class: 'button button-small', type: 'button', onclick: () => this.turn(-1) }, icon('left'), 'Newer');
-        this.older = el('button', { class: 'button button-small', type: 'button', onclick: () => this.turn(1) }, 'Older', icon('right'));
+        const turn = (by, ...words) => el('button', { class: 'button button-small', type: 'button',
+                                                      onclick: () => this.turn(by) }, words);
+        this.newer = turn(-1, icon('left'), 'Newer');
+        this.older = turn(1, 'Older', icon('right'));
         this.where = el('span', { class: 'small muted num' });
         this.pager = el('nav', { class: 'row row-end', 'aria-label': 'Pages of finished jobs', hidden: true },
             this.where, this.newer, this.older);

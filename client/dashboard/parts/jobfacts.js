@@ -45,7 +45,8 @@ function data(job, files) {
             `${format.count(plan.training_examples)} trained, ${format.count(plan.validation_examples)} held out`),
         about ? [fact('Tokens', `${format.count(about.tokens)}, of them ${format.count(about.target_tokens)} trained`),
                  fact('Longest line', format.plural(about.longest_line, 'token'))] : null,
-        fact('Steps', plan.total_steps ? `${format.count(plan.total_steps)}, ${format.count(plan.steps_per_epoch)} an epoch` : null),
+        fact('Steps', plan.total_steps ?
+            `${format.count(plan.total_steps)}, ${format.count(plan.steps_per_epoch)} an epoch` : null),
         fact('Warm-up', plan.warmup_steps ? format.plural(plan.warmup_steps, 'step') : null));
 }
 
@@ -58,7 +59,8 @@ function run(job) {
         fact('Base', job.base_model), fact('Goes on from', job.parent_model),
         fact('Device', job.device_used || (job.device === 'auto' ? 'any' : job.device)),
         fact('Memory', memory ? format.bytes(memory.total_bytes) : null),
-        fact('Created', format.moment(job.created_at)), fact('Started', job.started_at ? format.moment(job.started_at) : null),
+        fact('Created', format.moment(job.created_at)),
+        fact('Started', job.started_at ? format.moment(job.started_at) : null),
         fact('Ended', job.finished_at ? format.moment(job.finished_at) : null),
         fact('Took', spent === null ? null : format.duration(spent)),
         fact('Trained tokens', job.trained_tokens ? format.count(job.trained_tokens) : null),
@@ -84,7 +86,8 @@ export class Facts {
     }
 
     draw(job) {
-        const key = JSON.stringify([job.plan, job.status, job.device_used, job.fine_tuned_model, job.attempts, [...this.files]]);
+        const key = JSON.stringify([job.plan, job.status, job.device_used, job.fine_tuned_model, job.attempts,
+                                    [...this.files]]);
         if (key === this.key)
             return; /* a focus or a selection in it stays */
         this.key = key;
@@ -102,11 +105,13 @@ export class Checkpoints {
     constructor(id) {
         this.id = id;
         this.body = el('tbody', {});
-        this.table = el('div', { class: 'card card-flush', hidden: true }, el('div', { class: 'table-scroll checkpoints-scroll', tabindex: 0,
-            role: 'region', 'aria-labelledby': 'checkpoints' }, el('table', { class: 'table' },
-            el('thead', {}, el('tr', {}, el('th', { scope: 'col', class: 'num' }, 'Step'),
-                el('th', { scope: 'col', class: 'num' }, 'Training loss'), el('th', { scope: 'col', class: 'num' }, 'Validation loss'),
-                el('th', { scope: 'col' }, el('span', { class: 'visually-hidden' }, 'Download')))), this.body)));
+        const names = ['Step', 'Training loss', 'Validation loss'];
+        this.table = el('div', { class: 'card card-flush', hidden: true },
+            el('div', { class: 'table-scroll checkpoints-scroll', tabindex: 0, role: 'region',
+                        'aria-labelledby': 'checkpoints' },
+                el('table', { class: 'table' }, el('thead', {}, el('tr', {},
+                    names.map((name) => el('th', { scope: 'col', class: 'num' }, name)),
+                    el('th', { scope: 'col' }, el('span', { class: 'visually-hidden' }, 'Download')))), this.body)));
         this.none = el('div', {});
         this.element = el('section', { class: 'section', 'aria-labelledby': 'checkpoints' },
             el('div', { class: 'section-head' }, el('h2', { id: 'checkpoints' }, 'Checkpoints')), this.table, this.none);

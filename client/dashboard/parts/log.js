@@ -28,8 +28,9 @@ export class Log {
                                    onclick: () => this.readOlder() }, 'Older events');
         this.element = el('section', { class: 'section', 'aria-labelledby': 'events' },
             el('div', { class: 'section-head' }, el('h2', { id: 'events' }, 'Events')),
-            el('div', { class: 'card card-flush' }, el('div', { class: 'log', tabindex: 0, role: 'log', 'aria-live': 'off',
-                'aria-labelledby': 'events' }, this.list, this.none)), el('div', {}, this.more));
+            el('div', { class: 'card card-flush' },
+                el('div', { class: 'log', tabindex: 0, role: 'log', 'aria-live': 'off', 'aria-labelledby': 'events' },
+                    this.list, this.none)), el('div', {}, this.more));
     }
 
     path(after = '') {

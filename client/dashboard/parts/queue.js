@@ -50,7 +50,8 @@ export class Queue {
 
     make(job) {
         const parts = { place: el('span', { class: 'queue-place num' }), badge: badge(job.status),
-                        about: el('p', { class: 'small muted cut' }), when: el('span', { class: 'small num muted queue-when' }) };
+                        about: el('p', { class: 'small muted cut' }),
+                        when: el('span', { class: 'small num muted queue-when' }) };
         const move = (words, picture, target) => {
             const button = el('button', { class: 'button button-quiet button-icon button-small', type: 'button',
                                           'aria-label': `${words} ${job.name}`, title: words }, icon(picture));
@@ -65,7 +66,8 @@ export class Queue {
         cancel.addEventListener('click', () => act(cancel, this.error, () => this.cancel(job)));
         parts.row = el('li', { class: 'queue-row', 'data-job': job.id }, parts.grip, parts.place,
             el('div', { class: 'queue-what' },
-                el('p', { class: 'cut' }, el('a', { class: 'queue-name', href: `#/jobs/${job.id}`, title: job.name }, job.name)),
+                el('p', { class: 'cut' },
+                    el('a', { class: 'queue-name', href: `#/jobs/${job.id}`, title: job.name }, job.name)),
                 parts.about),
             parts.when, parts.badge, el('div', { class: 'queue-actions' }, parts.up, parts.down, cancel));
         parts.grip.addEventListener('pointerdown', (event) => this.startDrag(event, job.id));
@@ -158,7 +160,7 @@ export class Queue {
             return;
         const moved = event.pageY - drag.y;
         const middle = drag.middles[drag.from] + moved;
-        drag.to = drag.middles.filter((y, i) => i !== drag.from && (i < drag.from ? y < middle - 1 : y < middle + 1)).length;
+        drag.to = drag.middles.filter((y, i) => i !== drag.from && y < middle + Math.sign(i - drag.from)).length;
         drag.row.style.transform = `translateY(${moved}px)`;
         drag.rows.forEach((row, i) => {
             if (i === drag.from)

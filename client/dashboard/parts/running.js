@@ -56,8 +56,10 @@ export class Running {
 
     make(job) {
         const parts = {
-            job, badge: badge(job.status), bar: progress(`Progress of ${job.name}`), spark: new Spark('Training loss'),
-            steps: el('span', { class: 'num' }), left: el('span', { class: 'num' }), place: el('span', { class: 'muted' }),
+            job, badge: badge(job.status), bar: progress(`Progress of ${job.name}`),
+            spark: new Spark('Training loss'),
+            steps: el('span', { class: 'num' }), left: el('span', { class: 'num' }),
+            place: el('span', { class: 'muted' }),
             loss: stat('Training loss'), rate: stat('Tokens/s'), epoch: stat('Epoch'), error: el('div', {}),
         };
         this.parts.set(job.id, parts);

@@ -17,5 +17,6 @@ export async function readSeries(id, { points, first, last }) {
             rows.set(step, row);
         });
     }
-    return { rows: [...rows.values()].sort((a, b) => a.step - b.step), isThin: answer.step_count > answer.point_count };
+    return { rows: [...rows.values()].sort((a, b) => a.step - b.step),
+             isThin: answer.step_count > answer.point_count };
 }

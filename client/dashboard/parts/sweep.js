@@ -27,7 +27,8 @@ export class Sweep {
                                               'aria-labelledby': 'sweep' }, el('table', { class: 'table' },
             el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, 'Job'),
                 names.map((name) => el('th', { scope: 'col', class: 'num' }, name.replaceAll('_', ' '))),
-                ['Steps', 'Training loss', 'Validation loss'].map((name) => el('th', { scope: 'col', class: 'num' }, name)),
+                ['Steps', 'Training loss', 'Validation loss'].map((name) =>
+                    el('th', { scope: 'col', class: 'num' }, name)),
                 el('th', { scope: 'col' }, 'State'))),
             el('tbody', {}, sweep.jobs.map((one) => this.row(one, names))))));
         this.element.hidden = false;
@@ -36,7 +37,8 @@ export class Sweep {
     row(one, names) {
         const isThis = one.id === this.id;
         return el('tr', { class: isThis ? 'is-this' : null },
-            el('td', {}, isThis ? el('strong', {}, 'This job') : el('a', { href: `#/jobs/${one.id}` }, `…${one.id.slice(-8)}`),
+            el('td', {}, isThis ? el('strong', {}, 'This job') :
+                el('a', { href: `#/jobs/${one.id}` }, `…${one.id.slice(-8)}`),
                 one.best ? [' ', el('span', { class: 'tag tag-good' }, 'best')] : null),
             names.map((name) => el('td', { class: 'num' }, value(one.values[name]))),
             el('td', { class: 'num' }, format.count(one.completed_steps)),
