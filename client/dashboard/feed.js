@@ -274,6 +274,18 @@ document.addEventListener('visibilitychange', () => {
     }
 });
 
+/* A page that is left may be kept for coming back: its stream would keep one of the connections. */
+window.addEventListener('pagehide', () => {
+    if (!stopped) {
+        stop();
+        become('away');
+    }
+});
+window.addEventListener('pageshow', (event) => {
+    if (event.persisted && state === 'away')
+        start();
+});
+
 /* A call of a page found nobody: look for the daemon now instead of at the next silence. */
 api.listen({
     gone: () => {
