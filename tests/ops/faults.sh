@@ -9,6 +9,7 @@ if ! command -v python3 >/dev/null; then
     echo "skip - faults at every write: python3 is not installed"
     exit 0
 fi
-kinds=write,sync,rename,create,resize,memory sample=12
-case $out in *asan*|*tsan*) kinds=write,sync,rename sample=3 ;; esac # a sanitizer has its own memory, and is slow
+# Not memory: where an allocation of protobuf's fails, below the tokenizer, it ends the process (KIND=memory has it).
+kinds=write,sync,rename,create,resize sample=10
+case $out in *asan*|*tsan*) kinds=write,sync,rename sample=3 ;; esac # the sanitizers slow it down
 python3 tests/ops/faults/faults.py "$out" --kinds $kinds --sample $sample --seed 5 --jobs 4
