@@ -29,7 +29,7 @@ static bool add_pair(struct json *pairs, const struct query_field *field, struct
     char *key;
     bool ok;
 
-    if (length < 2 || name[length - 1] != ']')
+    if (length < 2 || name[length - 1] != ']' || strstr(name, "][")) /* things in things */
         return error_set_param(err, ERR_INVALID, "metadata",
                                "'%.80s' is no filter: 'metadata[name]=value' is needed",
                                field->name);

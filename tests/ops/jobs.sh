@@ -239,6 +239,8 @@ bad_list() {
 bad_list metadata 'metadata=x'
 bad_list metadata 'metadata[team'
 bad_list metadata 'metadata[]=a'
+bad_list metadata 'metadata[][]=a'
+bad_list metadata 'metadata[team][run]=a'
 bad_list metadata 'metadata[team]=a&metadata[team]=b'
 bad_list metadata 'metadata=null&metadata[team]=a'
 bad_list status 'status=done'

@@ -95,17 +95,6 @@ static void expect(struct web_answer *answer, int status, const char *code)
     web_release(answer);
 }
 
-static void change(const char *sql)
-{
-    sqlite3 *db = NULL;
-
-    assert_int_equal(sqlite3_open(d.database, &db), SQLITE_OK);
-    sqlite3_busy_timeout(db, 10000);
-    if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
-        fail_msg("%s", sqlite3_errmsg(db));
-    sqlite3_close(db);
-}
-
 static void three_calls_make_a_file(void **state)
 {
     (void)state;
@@ -294,7 +283,7 @@ static void what_is_over_is_not_found_and_put_away(void **state)
         reserve("{\"name\":\"a.jsonl\",\"bytes\":" SIZE "}", ids[i], paths[i]);
     put(paths[0], LINE, &answer);
     expect(&answer, 200, "");
-    change("UPDATE reservations SET expires_unix_s = 1");
+    api_daemon_change(&d, "UPDATE reservations SET expires_unix_s = 1");
     put(paths[1], LINE, &answer); /* the link still is good: the row decides */
     expect(&answer, 404, "not_found");
     complete(ids[0], &answer);
@@ -344,8 +333,8 @@ static void a_file_that_has_expired_goes_unless_a_job_needs_it(void **state)
     }
     api_daemon_add_job(&d, "ftjob-needs-it");
     snprintf(sql, sizeof(sql), "UPDATE jobs SET training_file = '%s'", id);
-    change(sql);
-    change("UPDATE files SET expires_unix_s = 5");
+    api_daemon_change(&d, sql);
+    api_daemon_change(&d, "UPDATE files SET expires_unix_s = 5");
     api_daemon_must(datasets_sweep(d.folder, d.store, &err), &err);
     assert_int_equal(api_daemon_count_uploads(&d), 1);
     snprintf(path, sizeof(path), "/v1/files/%s", id);
@@ -424,7 +413,7 @@ static void what_a_killed_daemon_had_begun_goes_at_the_start(void **state)
             expect(&answer, 201, "");
         }
     }
-    change("DELETE FROM files WHERE seq = 2"); /* its bytes stay */
+    api_daemon_change(&d, "DELETE FROM files WHERE seq = 2"); /* its bytes stay */
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         snprintf(path, sizeof(path), "%s/uploads/%s", d.folder, cases[i].name);
         scratch_write(path, "x", 1);
