@@ -9,6 +9,7 @@
 #include "daemon/sched/jobfiles.h"
 #include "daemon/sched/report.h"
 #include "daemon/sched/scanner.h"
+#include "daemon/sched/strays.h"
 #include "daemon/train/dataset.h"
 #include "store/reservations.h"
 
@@ -311,16 +312,18 @@ bool datasets_recover(const char *state_folder, struct store *store, struct erro
         bool stranded = false;
 
         ok = is_stranded(store, entry->d_name, &stranded, err);
-        if ((stranded || is_temporary(entry->d_name)) &&
-            file_join(path, sizeof(path), folder, entry->d_name, NULL)) {
+        if (!file_join(path, sizeof(path), folder, entry->d_name, NULL))
+            continue;
+        if (stranded)
+            stranded_count += strays_put(state_folder, path, entry->d_name);
+        else if (is_temporary(entry->d_name))
             jobfiles_remove(path);
-            stranded_count += stranded;
-        }
     }
     (void)closedir(uploads); /* only read */
     if (stranded_count > 0)
-        log_write(LOG_LEVEL_INFO, "files in uploads that were nobody's, removed: %zu",
-                  stranded_count);
+        log_write(LOG_LEVEL_WARN,
+                  "files in uploads that no record names, moved to '%s/strays' for a week: %zu",
+                  state_folder, stranded_count);
     return ok;
 }
 

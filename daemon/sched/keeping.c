@@ -7,6 +7,7 @@
 #include "daemon/sched/events.h"
 #include "daemon/sched/jobfiles.h"
 #include "daemon/sched/scheduler.h"
+#include "daemon/sched/strays.h"
 #include "store/files.h"
 #include "store/models.h"
 #include "store/retention.h"
@@ -68,6 +69,7 @@ bool keeping_sweep(const struct scheduler_options *options, struct store *store,
     struct retention_victim victim;
     bool found = true;
 
+    strays_sweep(options->state_folder, clock_unix_s());
     for (size_t i = 0; i < SWEEP_COUNT && found; i++) {
         if (!retention_take(store, &options->retention, clock_unix_s(), &victim, &found, err) ||
             (found && !remove_victim(options, store, &victim, err)))
@@ -120,7 +122,7 @@ bool keeping_check_folder(const char *path, struct error *err)
 struct findings { /* in one folder */
     const char *state_folder;
     struct store *store;
-    size_t removed_count, odd_count, missing_count;
+    size_t removed_count, stray_count, odd_count, missing_count;
 };
 
 static void tell_odd(struct findings *findings, const char *path, const char *what)
@@ -153,10 +155,12 @@ static bool is_plain_file(struct findings *findings, const char *path)
     return false;
 }
 
-static void remove_stray(struct findings *findings, const char *path)
+static void put_away(struct findings *findings, const char *path, const char *artifact)
 {
-    jobfiles_remove(path);
-    findings->removed_count++;
+    char name[STORE_NAME_SIZE * 3];
+
+    (void)snprintf(name, sizeof(name), "%s%s", strchr(artifact, '/') ? "" : "artifacts/", artifact);
+    findings->stray_count += strays_put(findings->state_folder, path, name);
 }
 
 /* One entry of artifacts/ or of a job's folder in checkpoints/; artifact: as a model's record names it. */
@@ -168,12 +172,16 @@ static bool judge_file(struct findings *findings, const char *path, const char *
 
     if (!is_plain_file(findings, path))
         return true;
-    if (ends_with(name, ".tmp") || (is_resume && !may_resume)) {
-        remove_stray(findings, path);
+    if (ends_with(name, ".tmp")) {
+        jobfiles_remove(path);
+        findings->removed_count++;
         return true;
     }
-    if (is_resume)
+    if (is_resume) {
+        if (!may_resume)
+            put_away(findings, path, artifact);
         return true;
+    }
     if (!ends_with(name, ".safetensors")) {
         tell_odd(findings, path, "is no file of ours");
         return true;
@@ -181,7 +189,7 @@ static bool judge_file(struct findings *findings, const char *path, const char *
     if (!models_has_artifact(findings->store, artifact, &used, err))
         return false;
     if (!used)
-        remove_stray(findings, path);
+        put_away(findings, path, artifact);
     return true;
 }
 
@@ -323,8 +331,13 @@ bool keeping_recover(const char *state_folder, struct store *store, struct error
         !look_for_files(&findings, err) || !look_for_models(&findings, err))
         return false;
     if (findings.removed_count > 0)
-        log_write(LOG_LEVEL_INFO, "files of jobs that no record names, removed: %zu",
+        log_write(LOG_LEVEL_INFO, "files of jobs that were not whole, removed: %zu",
                   findings.removed_count);
+    if (findings.stray_count > 0)
+        log_write(LOG_LEVEL_WARN,
+                  "files of jobs that no record names, moved to '%s/strays' for a week: %zu",
+                  state_folder, findings.stray_count);
+    strays_sweep(state_folder, clock_unix_s());
     if (findings.odd_count > TOLD_MAX || findings.missing_count > TOLD_MAX)
         log_write(LOG_LEVEL_WARN, "in all, left alone: %zu; records without a file: %zu",
                   findings.odd_count, findings.missing_count);

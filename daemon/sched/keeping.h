@@ -3,7 +3,7 @@
  *
  * Purpose    Takes away what retention.h says, records and bytes, and tells it in the log and, where the
  *            job goes on, in its events. At the start it looks for files that no record names, which are
- *            removed, and for records whose files are gone, which are told. What is not one of our files
+ *            put among the strays, and for records whose files are gone, which are told. What is not one of our files
  *            (links, folders, other users' files, other names) is told and left alone.
  * Ownership  Everything is borrowed for the call.
  * Threads    Any, with a store of its own; keeping_recover before the first upload and job.

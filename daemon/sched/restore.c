@@ -110,8 +110,8 @@ static void tell_differences(const struct differences *found, struct buf *text)
                    found->missing_adapters);
     if (found->unknown_files > 0)
         buf_format(text,
-                   "files in uploads that it does not name: %zu; the next start removes them: copy "
-                   "them first if you want them\n",
+                   "files in uploads that it does not name: %zu; the next start moves them to strays/, "
+                   "where they stay for a week\n",
                    found->unknown_files);
 }
 

@@ -59,7 +59,7 @@ stop_daemon
 cp "$work/good.jsonl" "$work/state/uploads/file-stranded" # as of one that was killed before its row
 start_daemon "$out" || exit 1
 expect "bytes without a file go at the start" has_not 'file-stranded' "$(ls "$work/state/uploads")"
-expect "which is told" has "nobody's, removed: 1" "$(cat "$work/needled.log")"
+expect "which is told" has "no record names, moved to .*/strays' for a week: 1" "$(cat "$work/needled.log")"
 expect "those of a file stay" cmp -s "$work/good.jsonl" "$work/state/uploads/$good"
 
 # ---- what takes long is done beside the connections ---------------------------------------------------

@@ -62,12 +62,16 @@ echo part >"$state/artifacts/ftjob-x.safetensors.abc.tmp"
 mkdir -p "$state/checkpoints/ftjob-nobody"
 echo stray >"$state/checkpoints/ftjob-nobody/resume-0000000001-000000.safetensors"
 echo mine >"$state/artifacts/notes.txt"
+mkdir -p "$state/strays"
+touch -d '8 days ago' "$state/strays/artifacts-old"
+touch -d '6 days ago' "$state/strays/artifacts-newer"
 start_daemon "$out" --config "$work/settings.json"
 upload "$work/small.jsonl"
 kept=$file
 upload "$work/data.jsonl"
 data=$file
-expect "at the start, adapters that no record names are removed" [ ! -e "$state/artifacts/ftjob-nobody.safetensors" ]
+expect "at the start, adapters that no record names are moved aside" is "$(cat "$state/strays/artifacts-ftjob-nobody.safetensors") $(ls "$state/artifacts" | grep -c nobody)" "stray 0"
+expect "what lay aside for a week is removed" is "$(cd "$state/strays" && ls | grep -v nobody)" artifacts-newer
 expect "and what was half written" [ ! -e "$state/artifacts/ftjob-x.safetensors.abc.tmp" ]
 expect "and the folder of a job that is not there" [ ! -e "$state/checkpoints/ftjob-nobody" ]
 expect "the model's adapter stays" test -n "$(ls "$state"/artifacts/ftjob-*.safetensors)"
