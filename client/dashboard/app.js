@@ -138,13 +138,13 @@ function showGone(retryAt) {
     const seconds = el('span', { class: 'num' });
     const count = () => {
         const left = Math.max(0, Math.ceil((retryAt - Date.now()) / 1000));
-        text(seconds, left > 0 ? ` Trying again in ${left} s.` : ' Trying again …');
+        text(seconds, left > 0 ? `Trying again in ${left} s.` : 'Trying again …');
     };
     clearInterval(counting);
     if (!wasGone) {
         banner.replaceChildren(icon('warn'),
             el('p', {}, el('strong', {}, 'needled does not answer.'),
-                ' What you see is as it was. The jobs go on where they were when it is back.',
+                ' What you see is as it was. The jobs go on where they were when it is back. ',
                 el('span', { class: 'banner-wait', 'aria-hidden': 'true' })),
             el('button', { class: 'button', type: 'button', onclick: () => feed.retryNow() }, 'Try now'));
         banner.hidden = false;
