@@ -109,10 +109,11 @@ static void tell_differences(const struct differences *found, struct buf *text)
         buf_format(text, "models that it names and whose adapter is gone: %zu\n",
                    found->missing_adapters);
     if (found->unknown_files > 0)
-        buf_format(text,
-                   "files in uploads that it does not name: %zu; the next start moves them to strays/, "
-                   "where they stay for a week\n",
-                   found->unknown_files);
+        buf_format(
+            text,
+            "files in uploads that it does not name: %zu; the next start moves them to strays/, "
+            "where they stay for a week\n",
+            found->unknown_files);
 }
 
 bool restore_database(const char *state_folder, const char *database, const char *backup,

@@ -133,7 +133,7 @@ bool waiting_choose(struct queue *queue, size_t device, struct waiting_choice *r
     struct deaths_suspects suspects;
     struct job_record *jobs = NULL;
     size_t count = 0;
-    bool ok;
+    bool ok = true;
 
     ret_choice->found = false;
     ret_choice->looked_at = 0;
