@@ -206,7 +206,8 @@ static void catch_log(const char *value, const char *message, char *line, size_t
 static void a_log_line_is_one_line_whatever_it_is_told(void **state)
 {
     (void)state;
-    char line[16384], long_text[5000];
+    char line[16384], long_text[5000], stream[64];
+    struct stat about;
 
     (void)unsetenv("JOURNAL_STREAM");
     log_set_level(LOG_LEVEL_INFO);
@@ -219,8 +220,15 @@ static void a_log_line_is_one_line_whatever_it_is_told(void **state)
     catch_log(long_text, long_text, line, sizeof(line));
     assert_int_equal(line[strlen(line) - 1], '\n');
     assert_ptr_equal(strchr(line, '\n'), line + strlen(line) - 1);
-    assert_int_equal(setenv("JOURNAL_STREAM", "8:1", 1), 0);
+    assert_int_equal(setenv("JOURNAL_STREAM", "8:1", 1), 0); /* of another stream */
     log_set_level(LOG_LEVEL_INFO);
+    catch_log("x", "m", line, sizeof(line));
+    assert_string_equal(line, "level=warn job=x msg=\"m\"\n");
+    assert_int_equal(fstat(STDERR_FILENO, &about), 0);
+    snprintf(stream, sizeof(stream), "%ju:%ju", (uintmax_t)about.st_dev, (uintmax_t)about.st_ino);
+    assert_int_equal(setenv("JOURNAL_STREAM", stream, 1), 0);
+    log_set_level(LOG_LEVEL_INFO);
+    log_set_journal(-1); /* the machine may have one */
     catch_log("x", "m", line, sizeof(line));
     assert_string_equal(line, "<4>level=warn job=x msg=\"m\"\n");
 }
