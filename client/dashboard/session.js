@@ -7,10 +7,16 @@ import * as api from './api.js';
 
 let current = null;
 
+/* The style leaves out what a key that only reads may not do: whatever has the class `changes`. */
+function keep(session) {
+    current = session;
+    document.documentElement.dataset.scope = session.scope || '';
+    return session;
+}
+
 /* {key_needed, signed_in, scope, name, ...} of GET /v1/session */
 export async function read() {
-    current = await api.get('/v1/session', { quiet: true });
-    return current;
+    return keep(await api.get('/v1/session', { quiet: true }));
 }
 
 /* What was read last; read once if nothing was. */
@@ -19,13 +25,11 @@ export async function known() {
 }
 
 export async function signIn(key) {
-    current = await api.post('/v1/session', { key }, { quiet: true });
-    return current;
+    return keep(await api.post('/v1/session', { key }, { quiet: true }));
 }
 
 export async function signOut() {
-    current = await api.del('/v1/session', { quiet: true });
-    return current;
+    return keep(await api.del('/v1/session', { quiet: true }));
 }
 
 export function isAdmin(session) {

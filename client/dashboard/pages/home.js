@@ -34,7 +34,7 @@ function firstSteps() {
             el('span', { class: 'step-number num', 'aria-hidden': 'true' }, i + 1),
             el('div', { class: 'stack' }, el('h3', {}, name), el('p', { class: 'muted' }, words),
                 i === 1 ? command('needlectl submit lines.jsonl') : null)))),
-        el('div', { class: 'row' },
+        el('div', { class: 'row changes' },
             el('a', { class: 'button button-primary', href: '#/new' }, icon('new'), 'New job')));
 }
 
@@ -47,7 +47,7 @@ class Home {
         this.queue = new Queue(() => this.readJobs());
         this.finished = new Finished();
         this.first = el('div', { hidden: true });
-        this.newJob = el('a', { class: 'button button-primary head-new', href: '#/new' }, icon('new'), 'New job');
+        this.newJob = el('a', { class: 'button button-primary head-new changes', href: '#/new' }, icon('new'), 'New job');
         this.now = el('div', { class: 'home-now' },
             el('div', { class: 'home-jobs' }, this.running.element, this.queue.element), this.devices.element);
         this.now.hidden = this.finished.element.hidden = true; /* shown at once when all is there */

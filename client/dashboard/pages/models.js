@@ -29,7 +29,7 @@ function baseCard(model) {
         el('dl', { class: 'facts' }, el('dt', {}, 'Parameters'), el('dd', {}, format.count(model.parameters)),
             el('dt', {}, 'Layers'), el('dd', {}, format.count(model.depth)),
             el('dt', {}, 'Longest line'), el('dd', {}, format.plural(model.max_seq_len, 'token'))),
-        el('a', { class: 'button base-train', href: `#/new?model=${api.part(model.id)}` }, icon('new'), 'Train it'));
+        el('a', { class: 'button base-train changes', href: `#/new?model=${api.part(model.id)}` }, icon('new'), 'Train it'));
 }
 
 function modelRow(model) {
@@ -89,7 +89,7 @@ class List {
         this.more.hidden = found.length <= this.shown;
         this.none.replaceChildren(...(found.length ? [] : [this.tuned.length ? empty('Nothing found', el('p', {}, 'No model has that in its name or id.')) :
             empty('Nothing fine-tuned yet', el('p', {}, 'A job that succeeds leaves its model here.'),
-                el('a', { class: 'button button-primary', href: '#/new' }, icon('new'), 'New job'))]));
+                el('a', { class: 'button button-primary changes', href: '#/new' }, icon('new'), 'New job'))]));
     }
 }
 
@@ -158,7 +158,7 @@ function deleteButton(model, place) {
 
 function showBase(main, model) {
     main.append(el('div', { class: 'page-head' }, el('div', {}, el('p', { class: 'small' }, el('a', { href: '#/models' }, 'Models')), el('h1', {}, model.name)),
-        el('a', { class: 'button button-primary', href: `#/new?model=${api.part(model.id)}` }, icon('new'), 'Train it')),
+        el('a', { class: 'button button-primary changes', href: `#/new?model=${api.part(model.id)}` }, icon('new'), 'Train it')),
     el('section', { class: 'card' }, el('dl', { class: 'facts' }, fact('Parameters', format.count(model.parameters)),
         fact('Layers', format.count(model.depth)), fact('Longest line', format.plural(model.max_seq_len, 'token')))));
 }

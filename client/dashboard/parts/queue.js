@@ -19,7 +19,7 @@ export class Queue {
         this.none = el('div', { hidden: true }, emptyLine('Nobody waits.', 'New jobs line up here.'));
         this.count = el('span', { class: 'count' });
         this.error = el('div', {});
-        this.help = el('p', { class: 'faint small queue-help', hidden: true }, 'Drag to reorder, or use the arrows');
+        this.help = el('p', { class: 'faint small queue-help changes', hidden: true }, 'Drag to reorder, or use the arrows');
         this.element = el('section', { class: 'section', 'aria-labelledby': 'queue' },
             el('div', { class: 'section-head' }, el('h2', { id: 'queue' }, 'Queue', this.count),
                 this.help),
@@ -69,7 +69,7 @@ export class Queue {
                 el('p', { class: 'cut' },
                     el('a', { class: 'queue-name', href: `#/jobs/${job.id}`, title: job.name }, job.name)),
                 parts.about),
-            parts.when, parts.badge, el('div', { class: 'queue-actions' }, parts.up, parts.down, cancel));
+            parts.when, parts.badge, el('div', { class: 'queue-actions changes' }, parts.up, parts.down, cancel));
         parts.grip.addEventListener('pointerdown', (event) => this.startDrag(event, job.id));
         this.parts.set(job.id, parts);
         return parts.row;

@@ -64,7 +64,7 @@ export class Running {
         };
         this.parts.set(job.id, parts);
         const button = (name, words, picture) => {
-            const element = el('button', { class: 'button button-quiet button-icon', type: 'button',
+            const element = el('button', { class: 'button button-quiet button-icon changes', type: 'button',
                                            'aria-label': `${words} ${job.name}`, title: words }, icon(picture));
             element.addEventListener('click', () => act(element, parts.error, async () => {
                 if (await actions[name](parts.job))
