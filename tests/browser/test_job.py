@@ -217,3 +217,20 @@ def test_a_job_that_is_not_there_says_so(page):
     page.go("#/jobs/ftjob-none")
     page.find("h1", "No such job")
     page.find(".notice", "ftjob-none")
+    page.find("a", "All jobs")
+
+
+def test_an_address_that_no_name_makes_leads_nowhere(page):
+    page.go("#/jobs/%")
+    page.find("h1", "No such page")
+
+
+def test_warnings_of_lines_name_their_lines(own, open_page):
+    file = own.upload(['{"query":"ok","tools":[],"answers":[]}', '{"query":"","tools":[],"answers":[]}'] * 4)
+    job = own.call("POST", "/v1/fine_tuning/jobs", json={"model": "mini", "training_file": file, "hyperparameters": {
+        "n_epochs": 1, "batch_size": 4, "lora_rank": 4, "val_split": 0}})["id"]
+    own.wait_for_job(job)
+    page = go(open_page(own), job)
+    page.find(".notice[data-kind=warn]", "the query is empty")
+    assert page.texts(".notice[data-kind=warn] tbody td:first-child") == ["2", "4", "6", "8"]
+    page.check_access()

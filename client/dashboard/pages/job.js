@@ -6,7 +6,7 @@
  */
 import * as api from '../api.js';
 import * as feed from '../feed.js';
-import { act, badge, lineList, notice, progress, setProgress, showBadge } from '../parts/controls.js';
+import { act, badge, errorNotice, lineList, notice, progress, setProgress, showBadge } from '../parts/controls.js';
 import { Curves } from '../parts/curves.js';
 import { delay, el, icon, text, throttle } from '../parts/dom.js';
 import * as format from '../parts/format.js';
@@ -33,7 +33,7 @@ class Head {
         this.about = el('p', { class: 'muted wrap' }, ' ');
         this.error = el('div', {});
         const action = (name, words, picture, kind = '') => {
-            const button = el('button', { class: `button ${kind}`, type: 'button', hidden: true },
+            const button = el('button', { class: `button changes ${kind}`, type: 'button', hidden: true },
                 icon(picture), words);
             button.addEventListener('click', () => act(button, this.error, async () => {
                 const job = await actions[name](page.job);
@@ -47,7 +47,7 @@ class Head {
         this.pause = action('pause', 'Pause', 'pause');
         this.resume = action('resume', 'Resume', 'play', 'button-primary');
         this.cancel = action('cancel', 'Cancel', 'stop');
-        this.retry = el('a', { class: 'button', hidden: true, href: `#/new?from=${api.part(page.id)}` },
+        this.retry = el('a', { class: 'button changes', hidden: true, href: `#/new?from=${api.part(page.id)}` },
             icon('retry'), 'Retry with changes');
         this.csv = el('a', { class: 'button', hidden: true, download: true }, icon('download'), 'Curve (CSV)');
         this.adapter = el('a', { class: 'button button-primary', hidden: true, download: true },
@@ -89,14 +89,18 @@ class Head {
         if (key === this.key)
             return; /* said once */
         this.key = key;
-        const warnings = job.warnings || [];
+        const warnings = (job.warnings || []).filter((one) => !one.line);
+        const lines = (job.warnings || []).filter((one) => one.line);
+        const hasFiles = job.training_files.length + job.validation_files.length > 1;
         const error = job.error && job.error.message ? notice('error',
             el('p', {}, el('strong', {}, 'It failed. '), job.error.message),
-            (job.error.lines || []).length ? lineList(job.error.lines) : null) : null;
+            (job.error.lines || []).length ? lineList(job.error.lines, hasFiles) : null) : null;
         this.notices.replaceChildren(...[error,
             job.status_reason ? notice('info', el('p', {}, job.status_reason)) : null,
-            warnings.length ? notice('warn', el('ul', { class: 'stack notice-list' }, warnings.map((one) =>
-                el('li', {}, one.reason || one.rule)))) : null].filter(Boolean));
+            warnings.length || lines.length ? notice('warn',
+                warnings.length ? el('ul', { class: 'stack notice-list' }, warnings.map((one) =>
+                    el('li', {}, one.reason || one.rule))) : null,
+                lines.length ? lineList(lines, hasFiles) : null) : null].filter(Boolean));
         this.notices.hidden = !this.notices.firstChild;
     }
 }
@@ -268,8 +272,14 @@ export async function show(main, params) {
     } catch (error) {
         leave();
         main.classList.remove('is-waiting');
-        main.replaceChildren(el('h1', {}, error.status === 404 ? 'No such job' : 'This job could not be shown'));
-        throw error;
+        if (error.status !== 404) {
+            main.replaceChildren(el('h1', {}, 'This job could not be shown'));
+            throw error;
+        }
+        setTitle('No such job');
+        main.replaceChildren(el('h1', {}, 'No such job'), errorNotice(error),
+            el('p', {}, el('a', { class: 'button', href: '#/' }, 'All jobs')));
+        return null;
     }
     await Promise.race([page.readRest().catch((error) => console.warn(error.message)), delay(PATIENCE_MS)]);
     main.classList.remove('is-waiting');

@@ -61,29 +61,31 @@ export function command(value, label = 'Copy the command') {
 /* kind: info, warn, error, success */
 export function notice(kind, ...children) {
     return el('div', { class: 'notice', 'data-kind': kind, role: kind === 'error' ? 'alert' : null },
-        icon(kind === 'error' || kind === 'warn' ? 'warn' : 'check'),
+        icon({ info: 'info', success: 'check' }[kind] || 'warn'),
         el('div', { class: 'notice-body' }, children));
 }
 
 /* An ApiError with all that helps: the field at fault, the lines of the data. */
 export function errorNotice(error, ...actions) {
     const lines = error.lines || [];
-    return notice('error', el('p', {}, error.param ? el('code', {}, error.param) : null,
-        error.param ? ' ' : null, error.message),
+    const isNamed = !error.param || error.message.includes(`'${error.param.split('.').pop()}'`);
+    return notice('error', el('p', {}, isNamed ? null : [el('code', {}, error.param), ' '], error.message),
         lines.length ? lineList(lines) : null,
         actions.length ? el('div', { class: 'row' }, actions) : null);
 }
 
-/* Lines of a file that were not taken, each with its place and reason. */
-export function lineList(lines) {
-    return el('div', { class: 'table-scroll', tabindex: 0, role: 'region', 'aria-label': 'Lines' },
+/* Lines of a file that were not taken, each with its place and reason; of several files with its file. */
+export function lineList(lines, hasFiles = false) {
+    return el('div', { class: 'table-scroll lines', tabindex: 0, role: 'region', 'aria-label': 'Lines' },
         el('table', { class: 'table table-dense' },
             el('thead', {}, el('tr', {}, ['Line', 'Column', 'Field', 'Reason'].map((name, i) =>
-                el('th', { scope: 'col', class: i < 2 ? 'num' : null }, name)))),
+                el('th', { scope: 'col', class: i < 2 ? 'num' : null }, name)),
+                hasFiles ? el('th', { scope: 'col' }, 'File') : null)),
             el('tbody', {}, lines.map((line) => el('tr', {},
                 el('td', { class: 'num' }, line.line || '–'), el('td', { class: 'num' }, line.column || '–'),
-                el('td', {}, line.field ? el('code', {}, line.field) : '–'),
-                el('td', { class: 'wrap' }, line.reason))))));
+                el('td', { class: 'nowrap' }, line.field ? el('code', {}, line.field) : '–'),
+                el('td', { class: 'wrap' }, line.reason),
+                hasFiles ? el('td', { class: 'wrap' }, line.file || '–') : null)))));
 }
 
 /* Asks before what cannot be undone; resolves to true for yes. */
