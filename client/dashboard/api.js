@@ -72,6 +72,13 @@ export async function request(method, path, options = {}) {
     throw error;
 }
 
+/* For a call that is not made here: its answer had that status. */
+export function answered(status) {
+    listeners.answered();
+    if (status === 401)
+        listeners.unauthorized();
+}
+
 export async function get(path, options) {
     return (await request('GET', path, options)).json();
 }

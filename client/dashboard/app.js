@@ -24,6 +24,16 @@ const routes = [
 const main = document.getElementById('main');
 let leave = null;
 let turn = 0;
+let isUnanswered = false; /* the page could not be shown for want of an answer */
+
+/* What stands in an address, or null where nothing that it could stand for. */
+function plain(part) {
+    try {
+        return decodeURIComponent(part);
+    } catch (e) {
+        return null;
+    }
+}
 
 function readAddress() {
     const [path, query = ''] = (location.hash.slice(1) || '/').split('?', 2);
@@ -31,8 +41,8 @@ function readAddress() {
         const match = path.match(pattern);
         if (match) {
             const params = { query: new URLSearchParams(query) };
-            names.forEach((name, i) => { params[name] = decodeURIComponent(match[i + 1]); });
-            return { page, params };
+            names.forEach((name, i) => { params[name] = plain(match[i + 1]); });
+            return Object.values(params).includes(null) ? null : { page, params };
         }
     }
     return null;
@@ -56,7 +66,19 @@ function showMissing() {
         el('p', {}, el('a', { class: 'button button-primary', href: '#/' }, 'Go to the home page')));
 }
 
+/* All are fetched while there is an answer (see begin): each page opens then also without one. */
+async function load(page) {
+    try {
+        return await import(`./pages/${page}.js`);
+    } catch (error) {
+        if (!(error instanceof TypeError))
+            throw error;
+        throw new api.ApiError(0, { message: 'needled does not answer', code: 'unreachable' });
+    }
+}
+
 function showError(error) {
+    isUnanswered = error.status === 0;
     if (!main.querySelector('h1'))
         main.append(el('h1', { tabindex: -1 }, 'This page could not be shown'));
     main.append(errorNotice(error, el('button', { class: 'button', type: 'button', onclick: () => show(false) },
@@ -79,6 +101,7 @@ async function show(isFirst) {
     const address = readAddress();
 
     leavePage();
+    isUnanswered = false;
     main.replaceChildren();
     markPage(address && address.page);
     if (!address) {
@@ -89,7 +112,7 @@ async function show(isFirst) {
     const place = el('div', { class: `page page-${address.page}` });
     main.append(place);
     try {
-        const module = await import(`./pages/${address.page}.js`);
+        const module = await load(address.page);
         if (mine !== turn)
             return;
         const ending = await module.show(place, address.params);
@@ -163,6 +186,8 @@ function showBack() {
     banner.hidden = true;
     banner.replaceChildren();
     announce('needled answers again.');
+    if (isUnanswered)
+        show(false);
 }
 
 function onConnection(state, retryAt) {
@@ -245,7 +270,9 @@ async function begin() {
     }
     if (!signsIn())
         feed.start();
-    show(true);
+    await show(true);
+    for (const [, page] of routes)
+        load(page).catch(() => {});
 }
 
 document.querySelector('.skip').addEventListener('click', (event) => {
@@ -255,6 +282,14 @@ document.querySelector('.skip').addEventListener('click', (event) => {
 document.getElementById('theme').addEventListener('click', nextTheme);
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change',
     () => window.dispatchEvent(new Event('needled:theme')));
+/* A file that is let go beside its place would be opened instead of the page. */
+for (const kind of ['dragover', 'drop'])
+    window.addEventListener(kind, (event) => {
+        if (event.defaultPrevented || !event.dataTransfer.types.includes('Files'))
+            return;
+        event.preventDefault();
+        event.dataTransfer.dropEffect = 'none';
+    });
 window.addEventListener('hashchange', onAddress);
 api.listen({ unauthorized: onUnauthorized });
 setTheme(storedTheme());

@@ -212,6 +212,20 @@ def test_a_daemon_that_goes_and_comes_back_is_told(busy, open_page):
     page.until("the steps count on", lambda: page.texts(".running .spread")[0] != first)
 
 
+def test_a_page_opened_without_an_answer_comes_with_the_answer(busy, open_page):
+    page = open_page(busy).go()
+    page.find(".connection", "Live")
+    page.expected = ["net::ERR_", "Failed to load resource"]
+    busy.stop()
+    page.find("#banner", "needled does not answer")
+    page.follow("#/models")
+    page.find("main .notice", "needled does not answer")
+    assert "import" not in page.texts("main")[0]
+    busy.start()
+    page.find("main .base", "mini")
+    page.gone("main .notice")
+
+
 def test_light_and_dark_are_chosen_and_kept(page):
     page.go()
     ground = "return getComputedStyle(document.documentElement).backgroundColor"

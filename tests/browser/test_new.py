@@ -95,6 +95,34 @@ def test_a_setting_that_cannot_be_is_told_at_its_field(file, page):
     assert not labelled(page, "Start the job").is_enabled() and not page.all("main img")
 
 
+def test_a_list_that_is_still_typed_is_no_mistake(file, page):
+    on_form(page, file)
+    fill(page, "Epochs", "1, 2,")
+    says(page, "Start 2 jobs")
+    fill(page, "Epochs", ",")
+    says(page, "is not a whole number from 1 to 50")
+
+
+def test_a_priority_that_cannot_be_is_told_at_its_field(file, page):
+    on_form(page, file)
+    press(page, "Where and when")
+    for wrong in ("101", "1.5"):
+        fill(page, "Priority", wrong)
+        says(page, "A whole number from -100 to 100 is needed.")
+        page.until("it is not started", lambda: not labelled(page, "Start the job").is_enabled())
+    fill(page, "Priority", "5")
+    page.until("it can be started", lambda: labelled(page, "Start the job").is_enabled())
+
+
+def test_a_file_let_go_beside_its_place_opens_nothing(page):
+    page.go("#/new")
+    says(page, "drop it here")
+    assert page.run("""const transfer = new DataTransfer();
+        transfer.items.add(new File(['{}'], 'data.jsonl'));
+        return ['dragover', 'drop'].map((kind) => document.querySelector('main h1').dispatchEvent(
+            new DragEvent(kind, {bubbles: true, cancelable: true, dataTransfer: transfer})))""") == [False, False]
+
+
 def test_several_values_are_a_sweep(daemon, file, page):
     on_form(page, file)
     fill(page, "Epochs", "1, 2")

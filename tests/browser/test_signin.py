@@ -2,7 +2,7 @@
 
 import httpx
 import pytest
-from forms import fill, labelled, look_everywhere, press, says, tab_to
+from forms import drop, fill, labelled, look_everywhere, press, says, tab_to
 from selenium.webdriver.common.keys import Keys
 
 KEY = "a-key-of-the-tests"
@@ -56,6 +56,38 @@ def test_signing_in_needs_no_mouse(guarded, open_page):
     page.keys(Keys.ENTER)
     says(page, "This needled asks for an API key")
     page.go("#/models")
+    says(page, "This needled asks for an API key")
+
+
+def test_a_key_that_only_reads_is_offered_nothing_else(guarded, open_page):
+    guarded.wait_for_job(guarded.create_job())
+    running, waiting = [guarded.create_job(line_count=60, n_epochs=50) for _ in range(2)]
+    key = guarded.call("POST", "/v1/keys", json={"name": "viewer", "scope": "read"})
+    page = open_page(guarded).go()
+    sign_in(page, key["key"])
+    page.find(".queue-row")
+    page.check_access()
+    page.picture("home-read-only")
+    looks = ("Newer", "Older", "Adapter", "Curve (CSV)", "Download", "Copy")
+    for address, ready in (("#/", ".queue-row"), (f"#/jobs/{running}", ".badge"), (f"#/jobs/{waiting}", ".badge"),
+                           ("#/models", ".base"), ("#/models/mini", ".facts")):
+        page.follow(address)
+        page.find(ready)
+        offered = page.run("""return [...document.querySelectorAll('main button, main a.button, .nav a')]
+            .filter((one) => one.checkVisibility({visibilityProperty: true}))
+            .map((one) => one.getAttribute('aria-label') || one.innerText)""")
+        assert not [one for one in offered if one not in ("Home", "Models", "Settings") and
+                    not one.startswith(looks)], (address, offered)
+    assert not [one for one in page.all(".grip") if one.is_displayed()]
+
+
+def test_an_upload_without_a_session_leads_to_signing_in(guarded, open_page):
+    page = open_page(guarded).go("#/new")
+    page.expected.append(REFUSED)
+    sign_in(page)
+    says(page, "Data and base")
+    page.driver.delete_all_cookies()
+    drop(page, ".drop", "data.jsonl", '{"query":"a","tools":[],"answers":[]}\n')
     says(page, "This needled asks for an API key")
 
 

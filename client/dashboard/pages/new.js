@@ -6,7 +6,7 @@
 import * as api from '../api.js';
 import * as session from '../session.js';
 import { act, errorNotice, notice } from '../parts/controls.js';
-import { el, icon, text } from '../parts/dom.js';
+import { el, icon, set, text } from '../parts/dom.js';
 import { Estimate } from '../parts/estimate.js';
 import * as format from '../parts/format.js';
 import { Hyper, countJobs, firstJob } from '../parts/hyper.js';
@@ -26,6 +26,13 @@ function step(title, id, ...children) {
 
 function field(input, label, hint, error) {
     return el('div', { class: 'field' }, el('label', { for: input.id }, label), input, error || null, hint ? el('p', { class: 'hint' }, hint) : null);
+}
+
+/* Tells beside a field whether it is wrong; answers that. */
+function refuse(input, place, isWrong, words) {
+    text(place, isWrong ? words : '');
+    set(input, { 'aria-invalid': isWrong ? 'true' : null });
+    return Boolean(isWrong);
 }
 
 const option = (value, words) => el('option', { value }, words);
@@ -54,7 +61,9 @@ class NewJob {
         this.model = el('select', { class: 'select', id: 'new-model', onchange: () => this.changed(true) }, modelOptions(models));
         this.device = el('select', { class: 'select', id: 'new-device', onchange: () => this.changed() }, option('', 'auto: a GPU it fits on, else the processor'),
             devices.map((device) => option(device.id, `${device.id}: ${device.name}`)));
-        this.priority = el('input', { class: 'input num', id: 'new-priority', type: 'number', min: -100, max: 100, placeholder: '0', oninput: () => this.changed() });
+        this.priorityError = el('p', { class: 'field-error', id: 'new-priority-error' });
+        this.priority = el('input', { class: 'input num', id: 'new-priority', type: 'number', min: -100, max: 100, placeholder: '0',
+                                      'aria-describedby': 'new-priority-error', oninput: () => this.changed() });
         this.suffixError = el('p', { class: 'field-error', id: 'new-suffix-error' });
         this.suffix = el('input', { class: 'input', id: 'new-suffix', maxlength: 64, autocomplete: 'off', spellcheck: 'false',
                                     'aria-describedby': 'new-suffix-error', oninput: () => this.changed() });
@@ -101,7 +110,7 @@ class NewJob {
                     this.hyper.element,
                     el('details', { class: 'more' }, el('summary', {}, 'Where and when'), el('div', { class: 'fields fields-two' },
                         field(this.validation, 'Validation file'), field(this.device, 'Device'),
-                        field(this.priority, 'Priority', 'Among those that wait a higher one goes first.'))))),
+                        field(this.priority, 'Priority', 'Among those that wait a higher one goes first.', this.priorityError))))),
             el('aside', { class: 'new-side', 'aria-labelledby': 'new-takes' },
                 el('section', { class: 'card stack' }, el('h2', { id: 'new-takes' }, 'What it will take'), this.estimate.element, this.place, this.submit),
                 el('details', { class: 'card more new-same' }, el('summary', {}, 'The same from a shell'), this.snippets.element))));
@@ -111,13 +120,10 @@ class NewJob {
     body() {
         const values = this.hyper.read();
         const suffix = this.suffix.value.trim();
-        const wrong = suffix && !/^[A-Za-z0-9._-]{1,64}$/.test(suffix);
-        text(this.suffixError, wrong ? 'Letters, digits, dots, dashes and underscores make a name.' : '');
-        if (wrong)
-            this.suffix.setAttribute('aria-invalid', 'true');
-        else
-            this.suffix.removeAttribute('aria-invalid');
-        if (!values || wrong)
+        const misnamed = refuse(this.suffix, this.suffixError, suffix && !/^[A-Za-z0-9._-]{1,64}$/.test(suffix),
+                                'Letters, digits, dots, dashes and underscores make a name.');
+        const misplaced = refuse(this.priority, this.priorityError, !this.priority.validity.valid, 'A whole number from -100 to 100 is needed.');
+        if (!values || misnamed || misplaced)
             return null;
         const body = { model: this.model.value, training_file: this.file.value };
         if (this.validation.value)
@@ -129,7 +135,7 @@ class NewJob {
         if (this.device.value)
             body.device = this.device.value;
         if (this.priority.value.trim())
-            body.priority = Math.round(Number(this.priority.value));
+            body.priority = Number(this.priority.value);
         if (Object.keys(values.hyperparameters).length)
             body.hyperparameters = values.hyperparameters;
         return body;

@@ -69,8 +69,8 @@ class Field {
             this.refuse('');
             return undefined;
         }
-        const values = words.split(',').map((one) => one.trim());
-        const wrong = values.find((value) => fault(value, this.rule));
+        const values = words.split(',').map((one) => one.trim()).filter(Boolean); /* also while a list is typed */
+        const wrong = values.length ? values.find((value) => fault(value, this.rule)) : words;
         this.refuse(wrong === undefined ? '' : `"${wrong}" is not ${fault(wrong, this.rule)}`);
         if (wrong !== undefined)
             return false;

@@ -20,6 +20,7 @@ function send(file, told) {
         call.responseType = 'json';
         call.upload.addEventListener('progress', (event) => told(event.total ? event.loaded / event.total : 0));
         call.addEventListener('load', () => {
+            api.answered(call.status);
             if (call.status >= 200 && call.status < 300)
                 resolve(call.response);
             else
@@ -77,14 +78,18 @@ export class Upload {
             setProgress(this.bar, share);
             text(this.words, share < 1 ? `${file.name}: ${format.bytes(share * file.size)} of ${format.bytes(file.size)}` : `${file.name}: reading its lines`);
         };
+        const stay = (event) => event.preventDefault(); /* the browser asks before it ends the upload */
+        window.addEventListener('beforeunload', stay);
         told(0);
         try {
             const record = await send(file, told);
             announce(`${file.name} is uploaded`);
             this.taken(record);
         } catch (error) {
-            this.place.replaceChildren(error.lines.length ? refusal(file, error.lines) : errorNotice(error));
+            if (error.status !== 401)
+                this.place.replaceChildren(error.lines.length ? refusal(file, error.lines) : errorNotice(error));
         } finally {
+            window.removeEventListener('beforeunload', stay);
             this.zone.removeAttribute('aria-busy');
             this.moving.hidden = true;
             this.input.value = '';
