@@ -48,7 +48,7 @@ run_one() {
     echo $? >"$logs/$1.status"
 }
 export -f run_one
-printf '%s\n' "${names[@]}" | xargs -P "$(nproc)" -I{} bash -c 'run_one {}'
+printf '%s\n' "${names[@]}" | tac | xargs -P "$(nproc)" -I{} bash -c 'run_one {}' # the trainer's are the longest
 for name in "${names[@]}"; do
     count "$logs/$name" "$(cat "$logs/$name.status" 2>/dev/null || echo 255)" "$name"
 done
