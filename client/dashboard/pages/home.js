@@ -15,7 +15,7 @@ import { Queue } from '../parts/queue.js';
 import { Running } from '../parts/running.js';
 
 const REFRESH_MS = 5000;
-const PATIENCE_MS = 400; /* then what is there is shown */
+const PATIENCE_MS = 1500; /* then what is there is shown */
 const UNFINISHED = ['validating_files', 'queued', 'running', 'paused'];
 
 function firstSteps() {

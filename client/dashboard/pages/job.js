@@ -17,7 +17,7 @@ import { announce, setTitle } from '../parts/page.js';
 import { actions, done } from '../parts/running.js';
 
 const REFRESH_MS = 5000;
-const PATIENCE_MS = 400; /* then what is there is shown */
+const PATIENCE_MS = 1500; /* then what is there is shown */
 const ENDED = ['succeeded', 'failed', 'cancelled'];
 const BEGUN = ['running', 'paused', ...ENDED];
 
