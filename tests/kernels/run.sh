@@ -26,7 +26,7 @@ skip() {
     skipped=$((skipped + 1))
 }
 
-# ---- programs, two at once; scripts, one after the other -------------------------------------------------------------
+# ---- programs and scripts, two at once --------------------------------------------------------------------------------
 
 started=()
 
@@ -39,11 +39,7 @@ start() {
     { timeout 1800 "$@" >"$logs/$number" 2>&1; echo $? >"$logs/$number.status"; } &
 }
 program() { start cmocka "$@"; } # NAME COMMAND...
-script() { # NAME PATH: they start daemons and wait for them
-    finish
-    start shell "$@" "$out"
-    finish
-}
+script() { start shell "$@" "$out"; } # NAME PATH
 
 # Waits for all, and tells of them in the order in which they were started.
 finish() {
@@ -80,6 +76,16 @@ done
 
 # Of the recorded runs the first steps: the second's adapter has moved, and each takes ten seconds.
 STANDIN_SEAL=1 NEEDLED_PLUGINS=$out/plugins STEPS=2 program "test_golden" "$out/test_golden"
+# As OpenCL, on the processor: the one build in which the OpenCL halves of gpu.h run. Races and bounds are for
+# test_ops's race build and for make test-gpu-deep.
+if [ ! -x "$out/opencl/test_opencl" ]; then
+    skip "kernels over OpenCL" "ocl-icd-opencl-dev is not installed"
+elif ! compgen -G '/etc/OpenCL/vendors/pocl*.icd' >/dev/null; then
+    skip "kernels over OpenCL" "pocl-opencl-icd is not installed"
+else
+    mkdir -p "$out/opencl/cache"
+    POCL_CACHE_DIR=$out/opencl/cache program "test_opencl, PoCL" "$out/opencl/test_opencl"
+fi
 script "plug-in and probe" tests/kernels/plugin.sh
 script "the daemon on cards" tests/kernels/daemon.sh
 script "cards shared, full and broken" tests/kernels/cards.sh
@@ -93,15 +99,14 @@ if [ -d "$out/cuda" ] && command -v "${NVCC:-nvcc}" >/dev/null; then
 else
     skip "kernels for CUDA" "nvcc is not installed"
 fi
+finish
 
 each_kernel() { # NAME COMMAND...: every kernel file through the command
-    local name=$1 source ok=0 bad=0
+    local name=$1
     shift
-    : >"$log"
-    for source in kernels/gpu/*.cu; do
-        if "$@" "$source" >>"$log" 2>&1; then ok=$((ok + 1)); else bad=$((bad + 1)); fi
-    done
-    said "$name" $ok $bad 0
+    printf '%s\n' kernels/gpu/*.cu |
+        xargs -P "$(nproc)" -I{} sh -c '"$@" "$0" && echo "ok - $0" || echo "not ok - $0"' {} "$@" >"$log" 2>&1
+    said "$name" "$(grep -ac '^ok - ' "$log")" "$(grep -ac '^not ok - ' "$log")" 0
 }
 
 # Strictly OpenCL C 1.2, without the extensions a card may lack; float16 is only loaded.
@@ -110,17 +115,6 @@ if command -v clang >/dev/null; then
         -Xclang -finclude-default-header -Xclang -cl-ext=-all,+cl_khr_fp16 -DGPU_OPENCL -I. -fsyntax-only
 else
     skip "kernels for OpenCL" "clang is not installed"
-fi
-# As OpenCL, on the processor: the one build in which the OpenCL halves of gpu.h run. Races and bounds are for
-# test_ops's race build and for make test-gpu-deep.
-if [ ! -x "$out/opencl/test_opencl" ]; then
-    skip "kernels over OpenCL" "ocl-icd-opencl-dev is not installed"
-elif ! compgen -G '/etc/OpenCL/vendors/pocl*.icd' >/dev/null; then
-    skip "kernels over OpenCL" "pocl-opencl-icd is not installed"
-else
-    mkdir -p "$out/opencl/cache"
-    POCL_CACHE_DIR=$out/opencl/cache program "test_opencl, PoCL" "$out/opencl/test_opencl"
-    finish
 fi
 if command -v hipcc >/dev/null; then
     each_kernel "HIP" hipcc -x hip --offload-arch=gfx90a -std=c++17 -O2 -Wall -Wextra -Werror -I. -c -o /dev/null
