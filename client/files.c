@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PATH_BYTES 4096
 
@@ -122,6 +123,11 @@ static int download_file(struct http *http, int count, char **arguments)
     target = words_value(&words, "-o");
     if (!target)
         target = output_text(file, "filename"); /* a label: it has no folder part */
+    if (!words_value(&words, "-o") && access(target, F_OK) == 0) { /* the name is its uploader's */
+        (void)fprintf(stderr, "needlectl: '%s' is there already: -o PATH writes over it\n", target);
+        cJSON_Delete(file);
+        return COMMAND_USAGE;
+    }
     file_path(http, words.word[0], "/content", path);
     if (!http_download(http, path, target, &size)) {
         status = output_not_saved(http);

@@ -34,6 +34,7 @@ struct stream {
     http_take_fn *take;
     void *context;
     bool stopped;
+    int error; /* errno of what stopped it */
     CURL *curl;
     struct answer refusal; /* the body of an answer that is no stream */
 };
@@ -313,6 +314,7 @@ static size_t pass_on(char *bytes, size_t one, size_t count, void *context)
     if (status != 200)
         return collect(bytes, one, count, &stream->refusal);
     if (!stream->take(stream->context, bytes, one * count)) {
+        stream->error = errno;
         stream->stopped = true;
         return 0;
     }
@@ -324,13 +326,24 @@ static bool write_file(void *context, const char *bytes, size_t size)
     return fwrite(bytes, 1, size, context) == size;
 }
 
+/* A failure of ours, not the daemon's. */
+static bool system_fail(struct http *http, const char *path)
+{
+    (void)snprintf(http->error, sizeof(http->error), "'%s': %s", path, strerror(errno));
+    http->status = 0;
+    return false;
+}
+
 /* The bytes behind the path into the file, which is closed in every case. */
-static bool download(struct http *http, const char *path, FILE *file, uint64_t *ret_size)
+static bool download(struct http *http, const char *path, FILE *file, const char *target_path,
+                     uint64_t *ret_size)
 {
     struct stream stream = {.take = write_file, .context = file, .curl = http->curl};
     struct curl_slist *headers = prepare(http, path, NULL);
     curl_off_t size = 0;
     CURLcode code;
+    int write_error;
+    bool wrote;
 
     (void)curl_easy_setopt(http->curl, CURLOPT_WRITEFUNCTION, pass_on);
     (void)curl_easy_setopt(http->curl, CURLOPT_WRITEDATA, &stream);
@@ -339,43 +352,52 @@ static bool download(struct http *http, const char *path, FILE *file, uint64_t *
     code = curl_easy_perform(http->curl);
     (void)curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &http->status);
     (void)curl_easy_getinfo(http->curl, CURLINFO_SIZE_DOWNLOAD_T, &size);
-    if (code == CURLE_OK && (fflush(file) != 0 || fsync(fileno(file)) != 0))
-        code = CURLE_WRITE_ERROR;
-    if (fclose(file) != 0 && code == CURLE_OK)
-        code = CURLE_WRITE_ERROR;
+    wrote = !stream.stopped && fflush(file) == 0 &&
+            (fsync(fileno(file)) == 0 || errno == EINVAL || errno == EROFS); /* a pipe, a device */
+    write_error = stream.stopped ? stream.error : errno;
+    if (fclose(file) != 0 && wrote) {
+        write_error = errno;
+        wrote = false;
+    }
     curl_slist_free_all(headers);
-    if (http->status >= 400)
+    if (http->status >= 400) {
         tell_refusal(http, stream.refusal.data);
-    else if (code != CURLE_OK)
+    } else if (!wrote) {
+        errno = write_error;
+        (void)system_fail(http, target_path); /* told below */
+    } else if (code != CURLE_OK) {
         tell_transport(http, code);
+    }
     free(stream.refusal.data);
     *ret_size = (uint64_t)size;
-    return http->status < 400 && code == CURLE_OK;
-}
-
-static bool system_fail(struct http *http, const char *path)
-{
-    (void)snprintf(http->error, sizeof(http->error), "'%s': %s", path, strerror(errno));
-    return false;
+    return http->status < 400 && code == CURLE_OK && wrote;
 }
 
 bool http_download(struct http *http, const char *path, const char *target_path, uint64_t *ret_size)
 {
     char temporary[4096];
+    const char *written = temporary;
     uint64_t size = 0;
+    struct stat info;
     FILE *file;
 
     http->status = 0;
     (void)snprintf(temporary, sizeof(temporary), "%s.part", target_path);
-    file = fopen(temporary, "wb");
+    if (lstat(target_path, &info) == 0 && !S_ISREG(info.st_mode))
+        written = target_path; /* a folder fails here; a device, pipe or link is not replaced */
+    file = fopen(written, "wb");
     if (file == NULL)
-        return system_fail(http, temporary);
-    if (!download(http, path, file, &size)) {
+        return system_fail(http, written);
+    if (!download(http, path, file, target_path, &size)) {
+        if (written == temporary)
+            (void)unlink(temporary);
+        return false;
+    }
+    if (written == temporary && rename(temporary, target_path) != 0) {
+        (void)system_fail(http, target_path);
         (void)unlink(temporary);
         return false;
     }
-    if (rename(temporary, target_path) != 0)
-        return system_fail(http, target_path);
     if (ret_size != NULL)
         *ret_size = size;
     return true;
@@ -398,7 +420,7 @@ bool http_download_secret(struct http *http, const char *path, const char *targe
     file = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
     if (file == NULL)
         return system_fail(http, temporary);
-    if (!download(http, path, file, ret_size)) {
+    if (!download(http, path, file, target_path, ret_size)) {
         (void)unlink(temporary);
         return false;
     }

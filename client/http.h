@@ -32,7 +32,9 @@ bool http_upload(struct http *http, const char *file_path, struct cJSON **ret_js
 /* The same, to be kept for so many seconds; 0: for ever. */
 bool http_upload_for(struct http *http, const char *file_path, long expires_s,
                      struct cJSON **ret_json);
-/* Saves an answer's body; the file appears whole under its name. ret_size may be NULL. */
+/* Saves an answer's body; the file appears whole under its name. A device, a pipe or what a link
+ * leads to is written to as it is. ret_size may be NULL. http_status is 0 when it cannot be
+ * written. */
 bool http_download(struct http *http, const char *path, const char *target_path,
                    uint64_t *ret_size);
 /* The same into a file that only its owner reads and that is not there yet. */

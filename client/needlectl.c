@@ -126,6 +126,15 @@ static char **order(int count, char **arguments, bool json, int *ret_count)
     return ordered;
 }
 
+/* What was printed may not have got anywhere, as on a full disk. */
+static int finish(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    perror("needlectl: standard output");
+    return status == COMMAND_OK ? COMMAND_USAGE : status;
+}
+
 int main(int count, char **arguments)
 {
     const char *url = getenv("NEEDLED_URL");
@@ -136,17 +145,17 @@ int main(int count, char **arguments)
 
     if (count > first && strcmp(arguments[first], "--version") == 0) {
         puts("needlectl " NEEDLED_VERSION);
-        return COMMAND_OK;
+        return finish(COMMAND_OK);
     }
     if (count <= first || strcmp(arguments[first], "--help") == 0 ||
         strcmp(arguments[first], "-h") == 0) {
         bool asked = count > first;
 
         print_help(asked ? stdout : stderr);
-        return asked ? COMMAND_OK : COMMAND_USAGE;
+        return finish(asked ? COMMAND_OK : COMMAND_USAGE);
     }
     if (strcmp(arguments[first], "help") == 0)
-        return help(count - first, arguments + first);
+        return finish(help(count - first, arguments + first));
     ordered = order(count - first, arguments + first, json, &ordered_count);
     if (ordered == NULL) {
         (void)fputs("needlectl: no memory\n", stderr);
@@ -156,5 +165,5 @@ int main(int count, char **arguments)
     status = run(url != NULL && url[0] != '\0' ? url : DEFAULT_URL, ordered_count, ordered);
     curl_global_cleanup();
     free(ordered);
-    return status;
+    return finish(status);
 }

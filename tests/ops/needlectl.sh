@@ -193,6 +193,30 @@ expect "fetch --json prints the model" has '^0 \{"id":"ft:mini' "$status $answer
 expect "and saves the adapter" is "$(sha256sum <"$work/adapter" | cut -d' ' -f1)" "$(field sha256 <<<"$answer")"
 ctl fetch "$quick" -o "$work/absent/adapter"
 expect "a file that cannot be written is status 2" has "^2 .*absent/adapter" "$status $answer"
+mkdir "$work/folder" && mkfifo "$work/pipe" && ln -s pipe "$work/link"
+ctl fetch "$quick" -o "$work/folder"
+expect "a folder is none either" has "^2 .*folder': Is a directory" "$status $answer"
+expect "and nothing is left beside it" [ ! -e "$work/folder.part" ]
+cat "$work/pipe" >"$work/piped" &
+ctl fetch "$quick" -o "$work/link"
+wait $!
+expect "a pipe behind a link gets the bytes" cmp -s "$work/piped" "$work/adapter"
+expect "and neither is replaced" [ "$status" = 0 -a -L "$work/link" -a -p "$work/pipe" ]
+ln -s /dev/full "$work/full"
+ctl fetch "$quick" -o "$work/full"
+expect "a full disk is told with the file" has "^2 .*full': No space left" "$status $answer"
+expect "a device is not replaced" [ -c /dev/full ]
+for command in 'jobs' 'jobs --json' '--help' 'help jobs' '--version'; do
+    answer=$(needlectl $command 2>&1 >/dev/full)
+    expect "$command that cannot be printed is status 2" has "^2 .*output: No space left" "$? $answer"
+done
+named=$(needlectl upload "$work/data.jsonl" --json | field id)
+mkdir "$work/home" && echo mine >"$work/home/data.jsonl"
+answer=$(cd "$work/home" && needlectl files download "$named" 2>&1)
+expect "no file is written over under its uploader's name" has "^2 .*'data.jsonl' is there" "$? $answer"
+expect "it stays as it was" is "$(cat "$work/home/data.jsonl")" mine
+answer=$(cd "$work/home" && rm data.jsonl && needlectl files download "$named" 2>&1)
+expect "a new one is made" cmp -s "$work/home/data.jsonl" "$work/data.jsonl"
 uploads() { grep -c 'msg="POST /v1/files ' "$work/needled.log"; }
 before=$(uploads)
 ctl sweep "$work/data.jsonl" --model mini --vary lora_rank=2,wide
