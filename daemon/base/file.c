@@ -54,7 +54,7 @@ bool mapping_open(struct mapping *map, const char *path, struct error *err)
     struct stat info;
     void *data;
 
-    opened.descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    opened.descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait */
     if (opened.descriptor < 0)
         return fail(err, "open", path);
     if (fstat(opened.descriptor, &info) != 0) {

@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#define FIRST_DESCRIPTOR 3 /* SD_LISTEN_FDS_START */
+#define FIRST_DESCRIPTOR 3  /* SD_LISTEN_FDS_START */
+#define SEND_WAIT_US 500000 /* a manager reads at once; nothing of ours may stand still for it */
 
 /* ---- telling ---- */
 
@@ -42,6 +44,7 @@ bool notify_is_heard(void)
 void notify_send(const char *message)
 {
     struct sockaddr_un address;
+    const struct timeval patience = {.tv_usec = SEND_WAIT_US}; /* with a manager that is stuck */
     const socklen_t size = find_address(&address);
     int descriptor;
 
@@ -50,6 +53,7 @@ void notify_send(const char *message)
     descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (descriptor < 0)
         return;
+    (void)setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     (void)sendto(descriptor, message, strlen(message), MSG_NOSIGNAL,
                  (const struct sockaddr *)&address, size);
     (void)close(descriptor);

@@ -21,7 +21,8 @@
 #define NOTIFY_TEXT_BYTES 512
 
 bool notify_is_heard(void); /* somebody listens */
-/* "READY=1", "STOPPING=1", "STATUS=...", one or several lines. */
+/* "READY=1", "STOPPING=1", "STATUS=...", one or several lines. Lost where the manager reads none for
+ * half a second. */
 void notify_send(const char *message);
 /* "STATUS=" and the text, whose control bytes become spaces; it is cut at NOTIFY_TEXT_BYTES. */
 void notify_status(const char *text);

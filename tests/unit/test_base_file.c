@@ -131,6 +131,10 @@ static void failures_name_the_path_and_the_reason(void **state)
     assert_non_null(strstr(err.message, "No such file"));
     assert_false(mapping_open(&map, folder, &err));
     assert_non_null(strstr(err.message, "not a regular file"));
+    assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+    assert_false(mapping_open(&map, in_folder("pipe"), &err)); /* and does not wait for a writer */
+    assert_non_null(strstr(err.message, "not a regular file"));
+    assert_int_equal(unlink(in_folder("pipe")), 0);
     assert_false(file_writer_open(in_folder("none/a"), &writer, &err));
     assert_false(file_join(path, sizeof(path), folder, "a-name-too-long-for-it", &err));
     assert_int_equal(err.code, ERR_LIMIT);

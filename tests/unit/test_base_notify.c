@@ -117,6 +117,28 @@ static void a_status_is_one_line_and_has_an_end(void **state)
     (void)close(descriptor);
 }
 
+static void a_manager_that_reads_nothing_is_not_waited_for(void **state)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char name[64];
+    int heard = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int filler = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    socklen_t size;
+
+    (void)state;
+    (void)snprintf(name, sizeof(name), "@needled-test-full-%d", getpid());
+    memcpy(address.sun_path + 1, name + 1, strlen(name) - 1);
+    size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name));
+    assert_int_equal(bind(heard, (struct sockaddr *)&address, size), 0);
+    while (sendto(filler, "x", 1, 0, (struct sockaddr *)&address, size) == 1)
+        ;
+    setenv("NOTIFY_SOCKET", name, 1);
+    notify_send("STOPPING=1"); /* comes back at all */
+    unsetenv("NOTIFY_SOCKET");
+    (void)close(filler);
+    (void)close(heard);
+}
+
 static void only_a_thread_at_work_owes_a_beat(void **state)
 {
     struct pulse pulse = {0};
@@ -177,6 +199,7 @@ int main(void)
         cmocka_unit_test(sockets_of_another_process_are_left_alone),
         cmocka_unit_test(a_count_of_sockets_that_cannot_be_is_refused),
         cmocka_unit_test(a_status_is_one_line_and_has_an_end),
+        cmocka_unit_test(a_manager_that_reads_nothing_is_not_waited_for),
         cmocka_unit_test(only_a_thread_at_work_owes_a_beat),
         cmocka_unit_test(a_log_line_is_an_entry_with_its_job),
         cmocka_unit_test(stderr_is_the_journal_only_where_it_is_that_file),
