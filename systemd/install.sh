@@ -14,6 +14,14 @@ root=${DESTDIR:-}
 sysconfdir=${SYSCONFDIR:-/etc}
 unitdir=${UNITDIR:-$prefix/lib/systemd/system}
 zshdir=${ZSHDIR:-$prefix/share/zsh/site-functions}
+for folder in "$prefix" "$sysconfdir" "$unitdir" "$zshdir"; do
+    case $folder in
+    *[!A-Za-z0-9/._+~-]* | [!/]*) # a unit's ExecStart would read it as something else
+        echo "install.sh: '$folder' must begin with '/' and hold only letters, digits and / . _ + ~ -" >&2
+        exit 2
+        ;;
+    esac
+done
 doc=$prefix/share/doc/needled
 settings=$sysconfdir/needled/needled.json
 

@@ -36,6 +36,12 @@ cp systemd/needled.json "$dest/etc/needled/needled.json"
 install_to /usr/local uninstall
 expect "settings that were not changed go too" is "$(files | xargs)" "/var/lib/needled/needled.db"
 expect "so do empty folders of its own" [ ! -e "$dest/etc/needled" -a ! -e "$dest/usr/local/share/doc/needled" ]
+for prefix in opt '/opt/a b' /opt/100%n '/opt/a|b' '$HOME'; do
+    answer=$(install_to "$prefix" 2>&1)
+    expect "the prefix $prefix is refused" is "$? $answer" \
+        "2 install.sh: '$prefix' must begin with '/' and hold only letters, digits and / . _ + ~ -"
+    expect "and nothing is installed" is "$(files | xargs)" "/var/lib/needled/needled.db"
+done
 
 # ---- units ------------------------------------------------------------------------------------------------
 
