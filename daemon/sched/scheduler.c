@@ -131,9 +131,9 @@ void scheduler_stop(struct scheduler *scheduler)
         (void)pthread_join(scheduler->thread, NULL); /* ours, and joined once */
     }
     if (!joined) {
-        /* A thread deep in a large data set: the process ends under it, and what it holds must
-         * outlive it. */
-        log_write(LOG_LEVEL_WARN, "a data set is still being read: ending without waiting for it");
+        /* A thread deep in a large data set, or any after a second signal: the process ends under
+         * it, and what it holds must outlive it. */
+        log_write(LOG_LEVEL_WARN, "a worker or the reading of data is not waited for any longer");
         return;
     }
     for (size_t i = 0; i < scheduler->worker_count; i++)
