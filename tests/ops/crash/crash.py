@@ -77,6 +77,7 @@ class Run:
         self.file_content = lines(arguments.lines)
         self.files = {}  # id: content that was acknowledged
         self.jobs = []
+        self.actions = []  # threads that cancel or pause a job; added by the one that submits
         self.lock = threading.Lock()  # guards jobs and files
         self.faults = []
         self.figures = collections.Counter()
@@ -183,7 +184,10 @@ class Run:
             job = self.create(kind, role, reader)
             if job.id and role != "plain":
                 action = self.cancel_later if role == "cancel" else self.pause_later
-                threading.Thread(target=self.drive, args=(lambda: action(job),), daemon=True).start()
+                driver = threading.Thread(target=self.drive, daemon=True,
+                                          args=(lambda job=job, action=action: action(job),))
+                driver.start()
+                self.actions.append(driver)
             time.sleep(0.05)
 
     def upload(self):
@@ -277,6 +281,8 @@ class Run:
         self.kill_all()
         self.ending.set()
         for driver in drivers:
+            driver.join(150)
+        for driver in self.actions:  # else a job is let go under the one that paused it
             driver.join(150)
         return everything
 
