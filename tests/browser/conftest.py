@@ -1,7 +1,6 @@
 """What the tests of tests/browser share: the daemon of tests/support/python and a real browser on its pages.
 
-    daemon        one for the whole session, for tests that leave it running
-    make_daemon   a factory: a daemon of the test's own, to fill, stop and start again
+    daemon, make_daemon, guarded   as tests/support/python/fixtures.py has them
     page          a browser's window on `daemon`: light, a screen of 1360 by 900
     open_page     a factory: page on another daemon, dark, or a phone's
 
@@ -26,6 +25,7 @@ from selenium.webdriver.common.by import By
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support/python"))
 from daemon import OUT, ROOT, Daemon  # noqa: E402, F401: found where the line before points to
+from fixtures import daemon, guarded, make_daemon  # noqa: E402, F401
 
 PICTURES = OUT / "screenshots"
 WAIT_S = 60  # of what comes at once on a machine that does nothing else
@@ -172,28 +172,6 @@ class Page:
         said = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
         bad = [one for one in said if not any(part in one for part in self.expected)]
         assert not bad, "in the console:\n" + "\n".join(bad)
-
-
-@pytest.fixture(scope="session")
-def daemon(tmp_path_factory):
-    daemon = Daemon(tmp_path_factory.mktemp("daemon"))
-    yield daemon
-    assert daemon.stop() == 0
-
-
-@pytest.fixture
-def make_daemon(tmp_path):
-    made = []
-
-    def make(*options):
-        folder = tmp_path / f"daemon{len(made)}"
-        folder.mkdir()
-        made.append(Daemon(folder, *options))
-        return made[-1]
-
-    yield make
-    for daemon in made:
-        daemon.stop()
 
 
 @pytest.fixture

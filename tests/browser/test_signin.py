@@ -1,21 +1,11 @@
 """Signing in with the key once, what a key may see, and the administrator's page."""
 
 import httpx
-import pytest
+from fixtures import KEY
 from forms import drop, fill, labelled, look_everywhere, press, says, tab_to
 from selenium.webdriver.common.keys import Keys
 
-KEY = "a-key-of-the-tests"
 REFUSED = "401 (Unauthorized)"  # the browser tells each refused call to the console
-
-
-@pytest.fixture
-def guarded(make_daemon, tmp_path):
-    (tmp_path / "key").write_text(KEY + "\n")
-    (tmp_path / "settings.json").write_text('{"api_key_file": "%s"}' % (tmp_path / "key"))
-    daemon = make_daemon("--config", tmp_path / "settings.json")
-    daemon.key = KEY
-    return daemon
 
 
 def sign_in(page, key=KEY):
