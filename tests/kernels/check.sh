@@ -35,7 +35,7 @@ result "a card that breaks is not checked" table 'cuda:0 .* not checked: .*unspe
 result "nor is one that is too old" table 'cuda:0 .* not checked: .*capability 7.0, needed is 7.5' 1 \
     STANDIN_OLD=0
 result "and a platform of which that is all is not there, when it is asked for" \
-    table "platform 'cuda' in NEEDLED_PLATFORMS is not available; available: cpu; not: cuda \(.*capability 7.0" 2 \
+    table "platform 'cuda' in NEEDLED_PLATFORMS is not available; available: cpu; not: cuda \(.*capability 7.0" 3 \
     STANDIN_OLD=0 NEEDLED_PLATFORMS=cuda
 result "--check goes with --devices" \
     test "$("$out/needled" --check 2>&1)" = "needled: option '--check' goes with --devices"
