@@ -9,6 +9,7 @@
 #include "api/stores.h"
 #include "api/stream.h"
 #include "api/text.h"
+#include "api/visitors.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/log.h"
@@ -164,6 +165,8 @@ static enum MHD_Result queue_answer(struct request *request)
         stream_start(stream, request->connection);
         if (!keyring_holds(request->services->keyring, request->owner))
             streams_end_owner(request->services->streams, request->owner); /* revoked meanwhile */
+        if (request->by_cookie && !visitors_hold(request->services->visitors, request->session))
+            streams_end_session(request->services->streams, request->session); /* signed out */
     }
     result = MHD_queue_response(request->connection, request->response.status, built);
     MHD_destroy_response(built);

@@ -174,11 +174,14 @@ static bool admit_known(const struct guard *guard, struct request *request, bool
     request->by_cookie = false;
     if (!(is_trusted && (is_open || !request->authorization)) &&
         !(token && keyring_find(guard->keyring, token, &caller))) {
+        struct session_record session;
+
         request->by_cookie =
             !request->authorization &&
-            session_find_caller(guard->keyring, guard->links, request, &caller, NULL);
+            session_find_caller(guard->keyring, guard->visitors, request, &caller, &session);
         if (!request->by_cookie)
             return false;
+        memcpy(request->session, session.token_sha256, sizeof(request->session));
     }
     admit_caller(request, &caller);
     request->is_known = true;
@@ -196,14 +199,8 @@ bool guard_check_key(const struct guard *guard, struct request *request, bool is
         refuse_key(guard, request, is_socket);
         return false;
     }
-    if (!request->by_cookie || strcmp(request->method, "GET") == 0 ||
-        session_is_own_page(guard->links, request))
-        return true;
-    response_refuse(&request->response, 403, "origin_not_allowed", NULL,
-                    "a call that changes something is taken by cookie from this server's own pages "
-                    "alone, with the header " SESSION_HEADER
-                    "; programs send Authorization: Bearer KEY");
-    return false;
+    return !request->by_cookie || strcmp(request->method, "GET") == 0 ||
+           session_check_page(guard->links, request);
 }
 
 bool guard_check_scope(struct request *request)

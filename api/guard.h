@@ -17,11 +17,13 @@
 struct keyring;
 struct links;
 struct request;
+struct visitors;
 
 #define GUARD_HELP_PATH "/help/keys"
 
 struct guard {
     struct keyring *keyring;
+    struct visitors *visitors;
     const struct links *links;         /* of this server: a refusal names a page of it */
     const char *_Atomic allowed_hosts; /* comma-separated names, or NULL; may change */
     const char *public_url;            /* its host is allowed, or NULL */

@@ -40,6 +40,7 @@ struct store;
 struct stores;
 struct streams;
 struct upload;
+struct visitors;
 struct MHD_Connection;
 
 /* What handlers work with; the server's, read-only. */
@@ -50,6 +51,7 @@ struct services {
     struct streams *streams;
     const struct links *links;
     struct keyring *keyring;
+    struct visitors *visitors;
     struct courier *courier;
     struct metrics *metrics;
     const _Atomic size_t *open_count; /* requests begun and not over */
@@ -111,7 +113,8 @@ struct request {
     struct upload *upload; /* the same without a form: a PUT's bytes */
     bool peer_is_owner;    /* on a Unix socket: the daemon's own user, or root */
     bool is_known;         /* who asks is known, */
-    bool by_cookie;        /* by the cookie of a session */
+    bool by_cookie;        /* by the cookie of a session, */
+    char session[65];      /* whose token has this digest; "" none */
     const char *owner;     /* whose key asked; "" the operator */
     enum key_scope scope;  /* what that one may do, */
     int64_t jobs_max;      /* how many unfinished jobs it may have; 0: no limit */

@@ -12,6 +12,7 @@
 #include "api/probe.h"
 #include "api/stores.h"
 #include "api/stream.h"
+#include "api/visitors.h"
 #include "daemon/base/arena.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/file.h"
@@ -264,7 +265,7 @@ static size_t count_descriptors(void)
 
 /* ---- start ---- */
 
-/* What the database keeps of access: the secret of links, and keys. */
+/* What the database keeps of access: the secret of links, keys, and who is signed in. */
 static bool open_access(struct server *server, const struct server_options *options,
                         struct error *err)
 {
@@ -276,10 +277,12 @@ static bool open_access(struct server *server, const struct server_options *opti
     if (!stores_take(services->stores, &store, err))
         return false;
     ok = links_open(&server->links, store, guard->public_url, err) &&
-         keyring_open(store, options->api_key, &services->keyring, err);
+         keyring_open(store, options->api_key, &services->keyring, err) &&
+         visitors_open(store, &services->visitors, err);
     stores_give(services->stores, store);
     services->links = guard->links = &server->links;
     guard->keyring = services->keyring;
+    guard->visitors = services->visitors;
     return ok;
 }
 
@@ -459,6 +462,7 @@ void server_stop(struct server *server)
     pool_stop(server->exchange.pool);
     courier_stop(services->courier);
     save_uses(services);
+    visitors_free(services->visitors);
     keyring_free(services->keyring);
     metrics_free(services->metrics);
     streams_free(services->streams);

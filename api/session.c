@@ -3,7 +3,9 @@
 #include "api/handlers.h"
 #include "api/links.h"
 #include "api/request.h"
+#include "api/stream.h"
 #include "api/text.h"
+#include "api/visitors.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
@@ -13,15 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- the cookie: OWNER.EXPIRES.SIGNATURE ---- */
-
-static void sign(const struct links *links, const char *owner, const char *expires,
-                 const char *key_sha256, char ret_signature[LINKS_SIGNATURE_SIZE])
-{
-    const char *const texts[] = {"session", owner, expires, key_sha256};
-
-    links_sign(links, texts, COUNT_OF(texts), ret_signature);
-}
+/* ---- the cookie ---- */
 
 /* Cookies know no ports: two daemons of one machine would take each other's, were its port not in it. */
 void session_write_name(const char *host, char ret_name[SESSION_NAME_SIZE])
@@ -35,30 +29,20 @@ void session_write_name(const char *host, char ret_name[SESSION_NAME_SIZE])
         (void)snprintf(ret_name, SESSION_NAME_SIZE, SESSION_COOKIE);
 }
 
-bool session_find_caller(struct keyring *keyring, const struct links *links,
+bool session_find_caller(struct keyring *keyring, struct visitors *visitors,
                          const struct request *request, struct caller *ret_caller,
-                         int64_t *ret_expires_unix_s)
+                         struct session_record *ret_session)
 {
-    char owner[STORE_ID_SIZE], expires[24], sha256[SHA256_HEX_SIZE];
-    char signature[LINKS_SIGNATURE_SIZE];
-    const char *cookie = request->session_cookie;
-    const char *second = cookie ? strchr(cookie, '.') : NULL;
-    const char *third = second ? strchr(second + 1, '.') : NULL;
-    int64_t expires_unix_s = 0;
+    struct session_record session;
+    struct caller caller;
+    char key_sha256[SHA256_HEX_SIZE];
 
-    if (!third || (size_t)(second - cookie) >= sizeof(owner) ||
-        (size_t)(third - second) > sizeof(expires))
+    if (!request->session_cookie || !visitors_find(visitors, request->session_cookie, &session) ||
+        !keyring_find_owner(keyring, session.owner, &caller, key_sha256) ||
+        strcmp(key_sha256, session.key_sha256) != 0)
         return false;
-    (void)snprintf(owner, sizeof(owner), "%.*s", (int)(second - cookie), cookie);
-    (void)snprintf(expires, sizeof(expires), "%.*s", (int)(third - second - 1), second + 1);
-    if (!text_read_number(expires, INT64_MAX, &expires_unix_s) ||
-        !keyring_find_owner(keyring, owner, ret_caller, sha256))
-        return false;
-    sign(links, owner, expires, sha256, signature);
-    if (!text_equal_secret(third + 1, signature) || clock_unix_s() >= expires_unix_s)
-        return false;
-    if (ret_expires_unix_s)
-        *ret_expires_unix_s = expires_unix_s;
+    *ret_caller = caller;
+    *ret_session = session;
     return true;
 }
 
@@ -73,7 +57,7 @@ static bool has_authority(const char *url, const char *authority, size_t size)
     return strcspn(start, "/?#") == size && strncasecmp(start, authority, size) == 0;
 }
 
-bool session_is_own_page(const struct links *links, const struct request *request)
+static bool is_own_page(const struct links *links, const struct request *request)
 {
     const char *origin = request->origin, *own = links->public_url;
 
@@ -85,7 +69,18 @@ bool session_is_own_page(const struct links *links, const struct request *reques
     return own && has_authority(origin, own + 3, strcspn(own + 3, "/?#"));
 }
 
-/* After the answer's content; expires_unix_s 0: the cookie goes. */
+bool session_check_page(const struct links *links, struct request *request)
+{
+    if (is_own_page(links, request))
+        return true;
+    response_refuse(&request->response, 403, "origin_not_allowed", NULL,
+                    "a call that changes something is taken by cookie from this server's own pages "
+                    "alone, with the header " SESSION_HEADER
+                    "; programs send Authorization: Bearer KEY");
+    return false;
+}
+
+/* After the answer's content; value "" and no seconds: the cookie goes. */
 static void set_cookie(struct request *request, const char *value, int64_t seconds)
 {
     const char *public_url = request->services->links->public_url;
@@ -95,22 +90,41 @@ static void set_cookie(struct request *request, const char *value, int64_t secon
     session_write_name(request->host, name);
     (void)snprintf(request->response.cookie, sizeof(request->response.cookie),
                    "%s=%s; Path=/; Max-Age=%" PRId64 "; HttpOnly; SameSite=Strict%s", name, value,
-                   seconds, is_secure ? "; Secure" : ""); /* value has at most 140 bytes */
+                   seconds, is_secure ? "; Secure" : ""); /* value: a token */
 }
 
-/* False: the key went meanwhile. */
-static bool begin_session(struct request *request, const char *owner)
+/* Ends what the request's cookie stands for, with its streams. */
+static bool end_session(struct request *request, const char *token_sha256, struct error *err)
 {
     const struct services *services = request->services;
-    char sha256[SHA256_HEX_SIZE], signature[LINKS_SIGNATURE_SIZE], expires[24], value[160];
+
+    if (!visitors_end(services->visitors, request->store, token_sha256, err))
+        return false;
+    streams_end_session(services->streams, token_sha256); /* after the visitors: see exchange.c */
+    return true;
+}
+
+/* *ret_begun false: the key went meanwhile. A browser that signs in again leaves its session before. */
+static bool begin_session(struct request *request, const char *owner, bool *ret_begun,
+                          struct error *err)
+{
+    const struct services *services = request->services;
+    struct session_record session = {.expires_unix_s = clock_unix_s() + SESSION_S}, before;
+    struct error trouble = {0};
+    char token[VISITORS_TOKEN_SIZE];
     struct caller caller;
 
-    if (!keyring_find_owner(services->keyring, owner, &caller, sha256))
+    *ret_begun = keyring_find_owner(services->keyring, owner, &caller, session.key_sha256);
+    if (!*ret_begun)
+        return true;
+    if (session_find_caller(services->keyring, services->visitors, request, &caller, &before) &&
+        !end_session(request, before.token_sha256, &trouble))
+        log_write_for(LOG_LEVEL_WARN, "request", request->id, "the session before goes on: %s",
+                      trouble.message);
+    (void)snprintf(session.owner, sizeof(session.owner), "%s", owner); /* an id of ours */
+    if (!visitors_add(services->visitors, request->store, &session, token, err))
         return false;
-    (void)snprintf(expires, sizeof(expires), "%" PRId64, clock_unix_s() + SESSION_S); /* fits */
-    sign(services->links, owner, expires, sha256, signature);
-    (void)snprintf(value, sizeof(value), "%s.%s.%s", owner, expires, signature); /* fits */
-    set_cookie(request, value, SESSION_S);
+    set_cookie(request, token, SESSION_S);
     return true;
 }
 
@@ -146,7 +160,7 @@ bool session_handle_create(struct request *request, struct error *err)
     struct caller caller = CALLER_OPERATOR;
     struct json *body = NULL;
     const char *secret = NULL;
-    bool ok, is_ours = false;
+    bool ok, is_ours = false, begun = false;
 
     if (!request_read_json(request, &body, err))
         return false;
@@ -160,7 +174,9 @@ bool session_handle_create(struct request *request, struct error *err)
         return answer(request, &caller, 0, err); /* nobody is asked for a key */
     if (is_ours && !answer(request, &caller, clock_unix_s() + SESSION_S, err))
         return false;
-    if (!is_ours || !begin_session(request, caller.owner)) {
+    if (is_ours && !begin_session(request, caller.owner, &begun, err))
+        return false;
+    if (!begun) {
         response_refuse(&request->response, 401, "invalid_api_key", "key",
                         "the API key is none that this server knows, or it was revoked");
         return true;
@@ -173,29 +189,48 @@ bool session_handle_create(struct request *request, struct error *err)
 bool session_handle_get(struct request *request, struct error *err)
 {
     const struct services *services = request->services;
+    struct session_record session = {0};
     struct caller caller = CALLER_OPERATOR;
-    int64_t expires_unix_s = 0;
+    bool is_old;
 
     if (!request->is_known)
         return answer(request, NULL, 0, err);
     if (request->by_cookie &&
-        !session_find_caller(services->keyring, services->links, request, &caller, &expires_unix_s))
+        !session_find_caller(services->keyring, services->visitors, request, &caller, &session))
         return answer(request, NULL, 0, err);                                 /* over just now */
     (void)snprintf(caller.owner, sizeof(caller.owner), "%s", request->owner); /* an id of ours */
     caller.scope = request->scope;
-    if (request->by_cookie && expires_unix_s - clock_unix_s() < SESSION_S - SESSION_RENEW_S) {
-        expires_unix_s = clock_unix_s() + SESSION_S;
-        return answer(request, &caller, expires_unix_s, err) &&
-               (begin_session(request, caller.owner) || answer(request, NULL, 0, err));
+    is_old =
+        request->by_cookie && session.expires_unix_s - clock_unix_s() < SESSION_S - SESSION_RENEW_S;
+    if (is_old) {
+        session.expires_unix_s = clock_unix_s() + SESSION_S;
+        if (!visitors_extend(services->visitors, request->store, session.token_sha256,
+                             session.expires_unix_s))
+            return answer(request, NULL, 0, err);
     }
-    return answer(request, &caller, expires_unix_s, err);
+    if (!answer(request, &caller, session.expires_unix_s, err))
+        return false;
+    if (is_old)
+        set_cookie(request, request->session_cookie, SESSION_S);
+    return true;
 }
 
 bool session_handle_delete(struct request *request, struct error *err)
 {
-    const bool is_open = keyring_is_open(request->services->keyring);
+    const struct services *services = request->services;
+    const bool is_open = keyring_is_open(services->keyring);
     const struct caller anybody = CALLER_OPERATOR;
+    struct session_record session;
+    struct caller caller;
 
+    if (session_find_caller(services->keyring, services->visitors, request, &caller, &session)) {
+        if (!session_check_page(services->links, request))
+            return true; /* refused */
+        if (!end_session(request, session.token_sha256, err))
+            return false;
+        log_write_for(LOG_LEVEL_INFO, "request", request->id, "a browser signed out of %s",
+                      caller.owner[0] ? caller.owner : "the key of the settings");
+    }
     if (!answer(request, is_open ? &anybody : NULL, 0, err))
         return false;
     set_cookie(request, "", 0);

@@ -40,12 +40,13 @@ struct stream {
     int descriptor;
     bool started;
     char reader[STORE_ID_SIZE]; /* whose key asked; "" the operator */
+    char session[65];           /* the digest of its cookie's token; "" none */
 
     bool asleep;        /* guarded by owner's lock: suspended, for want of news */
     bool news;          /* guarded by owner's lock: look again */
     bool keepalive_due; /* guarded by owner's lock */
     bool gone;          /* guarded by owner's lock: the reader has closed */
-    bool revoked;       /* guarded by owner's lock: the reader's key is no more */
+    bool revoked;       /* guarded by owner's lock: the reader's key or session is no more */
     bool probed;        /* guarded by owner's lock: half-closed, a comment was sent to see */
     int64_t written_ns; /* guarded by owner's lock */
 
@@ -191,15 +192,30 @@ void streams_tick(struct streams *streams, int64_t now_ns)
     pthread_mutex_unlock(&streams->lock);
 }
 
+/* With the streams' lock held. */
+static void end_reading(struct stream *stream)
+{
+    stream->revoked = true;
+    if (rouse(stream))
+        MHD_resume_connection(stream->connection);
+}
+
 void streams_end_owner(struct streams *streams, const char *owner)
 {
     pthread_mutex_lock(&streams->lock);
     for (struct stream *stream = streams->first; stream; stream = stream->next) {
-        if (strcmp(stream->reader, owner) != 0)
-            continue;
-        stream->revoked = true;
-        if (rouse(stream))
-            MHD_resume_connection(stream->connection);
+        if (strcmp(stream->reader, owner) == 0)
+            end_reading(stream);
+    }
+    pthread_mutex_unlock(&streams->lock);
+}
+
+void streams_end_session(struct streams *streams, const char *session)
+{
+    pthread_mutex_lock(&streams->lock);
+    for (struct stream *stream = streams->first; stream; stream = stream->next) {
+        if (strcmp(stream->session, session) == 0)
+            end_reading(stream);
     }
     pthread_mutex_unlock(&streams->lock);
 }
@@ -234,7 +250,7 @@ static bool take_place(struct streams *streams, struct error *err)
 }
 
 bool stream_new(struct streams *streams, const struct tail_cursor *cursor, const char *owner,
-                struct stream **ret_stream, struct error *err)
+                const char *session, struct stream **ret_stream, struct error *err)
 {
     struct stream *stream;
 
@@ -249,6 +265,7 @@ bool stream_new(struct streams *streams, const struct tail_cursor *cursor, const
     }
     stream->owner = streams;
     (void)snprintf(stream->reader, sizeof(stream->reader), "%s", owner);
+    (void)snprintf(stream->session, sizeof(stream->session), "%s", session);
     stream->cursor = *cursor;
     stream->descriptor = -1;
     buf_init(&stream->pending, PENDING_BYTES);

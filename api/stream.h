@@ -49,12 +49,15 @@ void streams_free(struct streams *streams); /* NULL is fine */
 void streams_tick(struct streams *streams, int64_t now_ns);
 /* Ends the streams of an owner whose key was revoked; they end after what is on its way. */
 void streams_end_owner(struct streams *streams, const char *owner);
+/* The same of a session that was signed out. */
+void streams_end_session(struct streams *streams, const char *session);
 size_t streams_count(struct streams *streams);
 
-/* The events after the cursor, for the owner of a key ("" the operator). ERR_UNAVAILABLE
- * "too_many_streams" past the limit. */
+/* The events after the cursor, for the owner of a key ("" the operator), by a session ("" none).
+ * ERR_UNAVAILABLE "too_many_streams" past the limit. */
 MUST_CHECK bool stream_new(struct streams *streams, const struct tail_cursor *cursor,
-                           const char *owner, struct stream **ret_stream, struct error *err);
+                           const char *owner, const char *session, struct stream **ret_stream,
+                           struct error *err);
 void stream_free(struct stream *stream); /* one that was not built; NULL is fine */
 /* Takes the stream over unless it returns NULL. stream_start follows before the answer is queued. */
 struct MHD_Response *stream_build(struct stream *stream);

@@ -240,6 +240,13 @@ static const char version_3[] =
     " kept_unix_s INTEGER NOT NULL DEFAULT 0,"
     " kept_bytes INTEGER NOT NULL DEFAULT 0);"
     "CREATE INDEX attempts_reading ON attempts (job_id) WHERE is_reading;"
-    "CREATE INDEX attempts_of_suspects ON attempts (job_id) WHERE death_count > 0;";
+    "CREATE INDEX attempts_of_suspects ON attempts (job_id) WHERE death_count > 0;"
+
+    "CREATE TABLE sessions ("
+    " token_sha256 TEXT PRIMARY KEY,"
+    " owner TEXT NOT NULL,"
+    " key_sha256 TEXT NOT NULL,"
+    " expires_unix_s INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE INDEX sessions_by_end ON sessions (expires_unix_s);";
 
 const char *const migrations[MIGRATION_COUNT] = {version_1, version_2, version_3};

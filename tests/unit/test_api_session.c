@@ -1,12 +1,13 @@
 /* Proves how a browser signs in: the key once, then a cookie that scripts and other sites do not get; that
- * it does what its key may do, from pages of this server alone, and ends with its key. */
+ * it does what its key may do, from pages of this server alone, and ends with its key and where it is signed
+ * out, copies and streams included, over a restart too. */
 #include "tests/support/api_daemon.h"
 
-#include "api/links.h"
 #include "api/session.h"
+#include "api/visitors.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/json.h"
-#include "store/settings.h"
+#include "store/sessions.h"
 
 static struct api_daemon d;
 
@@ -214,40 +215,133 @@ static void a_revoked_key_ends_its_cookie(void **state)
     expect("GET", "/v1/session", cookie.header, NULL, 200, "\"signed_in\":false");
 }
 
-/* A cookie of the setting's key that ends then, signed as the daemon signs. */
-static struct cookie cookie_until(int64_t unix_s)
+/* The cookie goes on, or is over, in a server that was stopped and started. */
+static void restart(void)
 {
-    struct links links = {.public_url = NULL};
+    const struct server_options options = {.listen = "127.0.0.1:0",
+                                           .api_key = "sk-setting",
+                                           .state_folder = d.folder,
+                                           .database_path = d.database,
+                                           .scheduler = d.scheduler,
+                                           .feed = d.feed};
     struct error err = {0};
-    struct cookie cookie;
-    char expires[24], key[SHA256_HEX_SIZE], signature[LINKS_SIGNATURE_SIZE];
-    const char *const texts[] = {"session", "", expires, key};
 
-    api_daemon_must(settings_get_or_set(d.store, "link_secret", "", links.secret, &err), &err);
-    file_sha256_of("sk-setting", strlen("sk-setting"), key);
-    snprintf(expires, sizeof(expires), "%lld", (long long)unix_s);
-    links_sign(&links, texts, COUNT_OF(texts), signature);
-    snprintf(cookie.header, sizeof(cookie.header), "Cookie: needled_session_%d=.%s.%s\r\n", d.port,
-             expires, signature);
-    return cookie;
+    server_stop(d.server);
+    d.server = NULL;
+    api_daemon_must(server_start(&options, &d.server, &err), &err);
+    d.port = server_port(d.server);
 }
 
-static void a_cookie_ends_and_is_renewed_before(void **state)
+/* The same cookie for the port that the server has now. */
+static struct cookie renamed(const struct cookie *cookie)
+{
+    struct cookie now;
+
+    snprintf(now.header, sizeof(now.header), "Cookie: needled_session_%d%s", d.port,
+             strchr(cookie->header, '='));
+    return now;
+}
+
+/* The end of the one session there is, in the database. */
+static int64_t end_of_session(void)
+{
+    struct session_record *sessions = NULL;
+    struct error err = {0};
+    int64_t expires_unix_s;
+    size_t count = 0;
+
+    api_daemon_must(sessions_list(d.store, 8, &sessions, &count, &err), &err);
+    assert_int_equal(count, 1);
+    expires_unix_s = sessions[0].expires_unix_s;
+    free(sessions);
+    return expires_unix_s;
+}
+
+/* A cookie of the setting's key whose session ends then. */
+static struct cookie cookie_until(int64_t unix_s)
+{
+    struct cookie cookie;
+    char sql[128];
+
+    api_daemon_change(&d, "DELETE FROM sessions");
+    cookie = sign_in("sk-setting");
+    snprintf(sql, sizeof(sql), "UPDATE sessions SET expires_unix_s = %lld", (long long)unix_s);
+    api_daemon_change(&d, sql);
+    restart();
+    return renamed(&cookie);
+}
+
+static void a_session_ends_and_is_renewed_before(void **state)
 {
     (void)state;
     const int64_t now = clock_unix_s();
     struct web_answer answer;
+    struct cookie cookie = cookie_until(now - 1);
 
-    expect("GET", "/v1/devices", cookie_until(now - 1).header, NULL, 401, "invalid_api_key");
-    expect("GET", "/v1/session", cookie_until(now - 1).header, NULL, 200, "\"signed_in\":false");
-    expect("GET", "/v1/devices", cookie_until(now + 60).header, NULL, 200, "[");
-    ask("GET", "/v1/session", cookie_until(now + 60).header, NULL, &answer);
-    assert_non_null(web_header(&answer, "Set-Cookie")); /* old: a new one */
+    expect("GET", "/v1/devices", cookie.header, NULL, 401, "invalid_api_key");
+    expect("GET", "/v1/session", cookie.header, NULL, 200, "\"signed_in\":false");
+    cookie = cookie_until(now + 600);
+    expect("GET", "/v1/devices", cookie.header, NULL, 200, "[");
+    ask("GET", "/v1/session", cookie.header, NULL, &answer);
+    assert_non_null(web_header(&answer, "Set-Cookie")); /* old: for longer */
     web_release(&answer);
-    ask("GET", "/v1/session", cookie_until(now + SESSION_S - 60).header, NULL, &answer);
+    assert_true(end_of_session() >= now + SESSION_S);
+    cookie = cookie_until(now + SESSION_S - 60);
+    ask("GET", "/v1/session", cookie.header, NULL, &answer);
     assert_null(web_header(&answer, "Set-Cookie")); /* fresh */
     assert_non_null(strstr(answer.body, "\"signed_in\":true"));
     web_release(&answer);
+}
+
+static void a_session_goes_on_after_a_restart_and_its_end_too(void **state)
+{
+    (void)state;
+    struct cookie stays = sign_in("sk-setting"), goes = sign_in("sk-setting");
+    char own[500];
+
+    snprintf(own, sizeof(own), "%sX-Needled-Request: page\r\n", goes.header);
+    expect("DELETE", "/v1/session", own, NULL, 200, "\"signed_in\":false");
+    restart();
+    stays = renamed(&stays);
+    goes = renamed(&goes);
+    expect("GET", "/v1/devices", stays.header, NULL, 200, "[");
+    expect("GET", "/v1/devices", goes.header, NULL, 401, "invalid_api_key");
+}
+
+static void another_key_in_the_settings_ends_sessions_of_the_one_before(void **state)
+{
+    (void)state;
+    const struct server_options options = {.api_key = "sk-another"};
+    struct cookie cookie = sign_in("sk-setting");
+    struct error err = {0};
+
+    api_daemon_must(server_reload(d.server, &options, &err), &err);
+    expect("GET", "/v1/devices", cookie.header, NULL, 401, "invalid_api_key");
+}
+
+static void a_key_has_so_many_sessions_and_its_oldest_ends(void **state)
+{
+    (void)state;
+    char id[64], secret[80];
+    struct cookie other, first, second, last;
+
+    make_key("read", id, secret);
+    other = sign_in(secret);
+    first = sign_in("sk-setting");
+    api_daemon_change(&d,
+                      "UPDATE sessions SET expires_unix_s = expires_unix_s - 60 WHERE owner = ''");
+    restart(); /* the first is older by a minute */
+    other = renamed(&other);
+    first = renamed(&first);
+    second = sign_in("sk-setting");
+    for (size_t i = 2; i < VISITORS_PER_KEY; i++)
+        last = sign_in("sk-setting");
+    expect("GET", "/v1/devices", first.header, NULL, 200, "[");
+    last = sign_in("sk-setting");
+    expect("GET", "/v1/devices", first.header, NULL, 401, "invalid_api_key");
+    expect("GET", "/v1/devices", second.header, NULL, 200, "[");
+    expect("GET", "/v1/devices", last.header, NULL, 200, "[");
+    expect("GET", "/v1/devices", other.header, NULL, 200, "[");
 }
 
 static void behind_tls_the_cookie_is_secure(void **state)
@@ -261,17 +355,65 @@ static void behind_tls_the_cookie_is_secure(void **state)
     web_release(&answer);
 }
 
-static void signing_out_takes_the_cookie(void **state)
+static void signing_out_ends_the_session_and_its_copies(void **state)
 {
     (void)state;
-    struct cookie cookie = sign_in("sk-setting");
+    struct cookie cookie = sign_in("sk-setting"), other = sign_in("sk-setting");
     struct web_answer answer;
+    char own[500];
 
-    ask("DELETE", "/v1/session", cookie.header, NULL, &answer);
+    /* Asked by a page of somebody else it goes on. */
+    expect("DELETE", "/v1/session", cookie.header, NULL, 403, "origin_not_allowed");
+    expect("GET", "/v1/devices", cookie.header, NULL, 200, "[");
+    snprintf(own, sizeof(own), "%sX-Needled-Request: page\r\n", cookie.header);
+    ask("DELETE", "/v1/session", own, NULL, &answer);
     assert_int_equal(answer.status, 200);
     assert_non_null(strstr(web_header(&answer, "Set-Cookie"), "=; Path=/; Max-Age=0;"));
     assert_non_null(strstr(answer.body, "\"signed_in\":false"));
     web_release(&answer);
+    expect("GET", "/v1/devices", cookie.header, NULL, 401, "invalid_api_key");
+    expect("GET", "/v1/session", cookie.header, NULL, 200, "\"signed_in\":false");
+    expect("DELETE", "/v1/session", own, NULL, 200,
+           "\"signed_in\":false"); /* nothing more to end */
+    expect("GET", "/v1/devices", other.header, NULL, 200, "[");
+}
+
+static void signing_in_again_ends_the_session_before(void **state)
+{
+    (void)state;
+    struct cookie cookie = sign_in("sk-setting");
+
+    expect("POST", "/v1/session", cookie.header, "{\"key\":\"none\"}", 401, "invalid_api_key");
+    expect("GET", "/v1/devices", cookie.header, NULL, 200, "[");
+    expect("POST", "/v1/session", cookie.header, "{\"key\":\"sk-setting\"}", 200, "admin");
+    expect("GET", "/v1/devices", cookie.header, NULL, 401, "invalid_api_key");
+}
+
+static void signing_out_ends_the_streams_of_that_session_alone(void **state)
+{
+    (void)state;
+    const struct cookie cookies[] = {sign_in("sk-setting"), sign_in("sk-setting")};
+    int streams[COUNT_OF(cookies)];
+    char text[700];
+
+    api_daemon_add_job(&d, "ftjob-one");
+    for (size_t i = 0; i < COUNT_OF(cookies); i++) {
+        streams[i] = web_open(d.port);
+        snprintf(text, sizeof(text),
+                 "GET /v1/fine_tuning/jobs/ftjob-one/events?stream=true HTTP/1.1\r\n"
+                 "Host: 127.0.0.1:%d\r\n%s\r\n",
+                 d.port, cookies[i].header);
+        web_send_text(streams[i], text);
+        free(web_read_until(streams[i], "job created", 5000));
+    }
+    snprintf(text, sizeof(text), "%sX-Needled-Request: page\r\n", cookies[0].header);
+    expect("DELETE", "/v1/session", text, NULL, 200, "\"signed_in\":false");
+    free(web_read_until(streams[0], "\r\n0\r\n\r\n", 5000)); /* its chunks end properly */
+    api_daemon_add_events(&d, "ftjob-one", 1);
+    free(web_read_until(streams[1], "\"step\":1", 5000));
+    api_daemon_end_job(&d, "ftjob-one");
+    close(streams[0]);
+    close(streams[1]);
 }
 
 static void without_keys_nobody_signs_in(void **state)
@@ -295,10 +437,21 @@ int main(void)
         cmocka_unit_test_setup_teardown(changes_by_cookie_come_from_own_pages_alone,
                                         open_with_setting, close_it),
         cmocka_unit_test_setup_teardown(a_revoked_key_ends_its_cookie, open_with_setting, close_it),
-        cmocka_unit_test_setup_teardown(a_cookie_ends_and_is_renewed_before, open_with_setting,
+        cmocka_unit_test_setup_teardown(a_session_ends_and_is_renewed_before, open_with_setting,
                                         close_it),
+        cmocka_unit_test_setup_teardown(a_session_goes_on_after_a_restart_and_its_end_too,
+                                        open_with_setting, close_it),
+        cmocka_unit_test_setup_teardown(another_key_in_the_settings_ends_sessions_of_the_one_before,
+                                        open_with_setting, close_it),
+        cmocka_unit_test_setup_teardown(a_key_has_so_many_sessions_and_its_oldest_ends,
+                                        open_with_setting, close_it),
+        cmocka_unit_test_setup_teardown(signing_out_ends_the_session_and_its_copies,
+                                        open_with_setting, close_it),
+        cmocka_unit_test_setup_teardown(signing_in_again_ends_the_session_before, open_with_setting,
+                                        close_it),
+        cmocka_unit_test_setup_teardown(signing_out_ends_the_streams_of_that_session_alone,
+                                        open_with_setting, close_it),
         cmocka_unit_test_setup_teardown(behind_tls_the_cookie_is_secure, open_behind_tls, close_it),
-        cmocka_unit_test_setup_teardown(signing_out_takes_the_cookie, open_with_setting, close_it),
         cmocka_unit_test_setup_teardown(without_keys_nobody_signs_in, open_plain, close_it),
     };
 
