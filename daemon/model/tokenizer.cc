@@ -11,6 +11,7 @@ extern "C" {
 #include <new>
 #include <sentencepiece_processor.h>
 #include <string>
+#include <time.h>
 #include <vector>
 
 struct tokenizer {
@@ -25,6 +26,69 @@ extern "C" const char *const tokenizer_markers[] = {
 
 namespace
 {
+
+/* ---- memory ----------------------------------------------------------------------------------- */
+
+/* Measured: a model file's load takes 22 times its size, a text 320 times its own. */
+const size_t LOAD_FACTOR = 32, TEXT_FACTOR = 384, RESERVE_LEAST_BYTES = 64 << 10;
+const int WAITS_MAX = 100; /* of a millisecond each, for others to let go of theirs */
+
+/*
+ * Where an allocation of the library's fails midway, protobuf, which it is built on, ends the process or frees
+ * what it never had. So none may fail: a call that goes into the library first takes what it may come to
+ * need, or says that there is no memory; where operator new fails after that, the reserve is given up for it.
+ */
+class reserve
+{
+  public:
+    reserve(size_t count, size_t factor)
+        : memory(count < SIZE_MAX / factor - RESERVE_LEAST_BYTES
+                     ? std::malloc(count * factor + RESERVE_LEAST_BYTES)
+                     : nullptr),
+          before(current)
+    {
+        if (!memory)
+            throw std::bad_alloc();
+        current = this;
+    }
+    ~reserve()
+    {
+        current = before;
+        std::free(memory);
+    }
+    reserve(const reserve &) = delete;
+    reserve &operator=(const reserve &) = delete;
+
+  private:
+    void *memory; /* NULL: given up */
+    reserve *before;
+    int waits = 0;
+
+    static thread_local reserve *current;
+    static const std::new_handler earlier_handler; /* of who was here first */
+
+    /* What operator new calls before it tries once more. */
+    static void find_memory()
+    {
+        const struct timespec pause = {0, 1000000};
+
+        if (current && current->memory) {
+            std::free(current->memory);
+            current->memory = nullptr;
+        } else if (current && current->waits++ < WAITS_MAX) {
+            (void)nanosleep(&pause, nullptr); /* cut short, it is asked again */
+        } else if (earlier_handler) {
+            earlier_handler();
+        } else {
+            throw std::bad_alloc();
+        }
+    }
+};
+
+thread_local reserve *reserve::current = nullptr;
+const std::new_handler reserve::earlier_handler = std::set_new_handler(find_memory);
+
+/* ---- the library's calls ----------------------------------------------------------------------- */
 
 /* The template writes the first of them; the id of marker i is FIRST_MARKER_ID + i. */
 const int FIRST_MARKER_ID = 4;
@@ -76,6 +140,7 @@ bool check_template(const sentencepiece::SentencePieceProcessor &processor, stru
 bool load(const char *path, const struct mapping *map, struct tokenizer *tokenizer,
           struct error *err)
 {
+    const reserve memory(map->size, LOAD_FACTOR);
     std::string bytes(reinterpret_cast<const char *>(map->data), map->size);
     auto status = tokenizer->processor.LoadFromSerializedProto(bytes);
 
@@ -92,6 +157,7 @@ bool load(const char *path, const struct mapping *map, struct tokenizer *tokeniz
 bool encode(const struct tokenizer *tokenizer, const char *bytes, size_t size, uint32_t **ret_ids,
             size_t *ret_count, struct error *err)
 {
+    const reserve memory(size, TEXT_FACTOR);
     std::vector<int> ids;
     auto status = tokenizer->processor.Encode(std::string_view(size ? bytes : "", size), &ids);
     uint32_t *copy;
@@ -111,6 +177,7 @@ bool encode(const struct tokenizer *tokenizer, const char *bytes, size_t size, u
 bool decode(const struct tokenizer *tokenizer, const uint32_t *ids, size_t count, char **ret_text,
             size_t *ret_size, struct error *err)
 {
+    const reserve memory(count, TEXT_FACTOR);
     size_t pieces = tokenizer_piece_count(tokenizer);
     std::vector<int> copy(count);
     std::string text;

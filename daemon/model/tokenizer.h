@@ -6,7 +6,8 @@
  * Threads    An open tokenizer may be read by several threads.
  * Failure    A missing or damaged file, a missing marker or a marker whose id disagrees with the
  *            template is named. Text must be UTF-8 (a lone surrogate is not); the flags of the
- *            model file (dummy prefix, spaces) are the library's business, not ours.
+ *            model file (dummy prefix, spaces) are the library's business, not ours. Without
+ *            memory: ERR_NO_MEMORY, before the library is asked, which could only end the process.
  */
 #ifndef NEEDLED_TOKENIZER_H
 #define NEEDLED_TOKENIZER_H

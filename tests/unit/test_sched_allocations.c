@@ -1,12 +1,12 @@
 /*
- * Proves that where any one allocation fails, the call fails with ERR_NO_MEMORY, or works without it, and
- * leaves nothing half-made. The tokenizer is not among them: protobuf, which it is built on, ends the process
- * where an allocation fails midway; a job goes on from its checkpoint then.
+ * Proves that where any one allocation fails, or several in a row, the call fails with ERR_NO_MEMORY, or works
+ * without it, and leaves nothing half-made.
  */
 #include "daemon/sched/datasets.h"
 
 #include "daemon/base/json.h"
 #include "daemon/model/safetensors.h"
+#include "daemon/model/tokenizer.h"
 #include "daemon/train/checkpoint.h"
 #include "store/files.h"
 #include "tests/support/scratch.h"
@@ -14,6 +14,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <malloc.h>
 #include <sys/stat.h>
 
 #define MINI "tests/fixtures/needle3/mini"
@@ -21,6 +22,7 @@
 /* ---- allocations that fail: this program's come before the library's ------------------------------- */
 
 static _Thread_local size_t seen, fails_at; /* 0: none */
+static _Thread_local size_t fails_in_a_row = 1;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 static const bool can_fail = false; /* a sanitizer has its own */
@@ -33,7 +35,7 @@ void *__libc_realloc(void *memory, size_t size);
 
 static bool fails(void)
 {
-    if (fails_at == 0 || ++seen != fails_at)
+    if (fails_at == 0 || ++seen < fails_at || seen >= fails_at + fails_in_a_row)
         return false;
     errno = ENOMEM;
     return true;
@@ -250,6 +252,60 @@ static void a_checkpoint_is_written_whole_or_not_at_all(void **state)
     scratch_free(folder);
 }
 
+/* ---- the tokenizer, whose library has no way to fail -------------------------------------------- */
+
+static bool load_tokenizer(void *context, struct error *err)
+{
+    struct tokenizer *tokenizer = NULL;
+    bool ok;
+
+    (void)context;
+    ok = tokenizer_open(MINI "/tokenizer.model", &tokenizer, err);
+    if (ok)
+        assert_true(tokenizer_piece_count(tokenizer) > 500);
+    tokenizer_close(tokenizer);
+    return ok;
+}
+
+static bool encode_and_decode(void *context, struct error *err)
+{
+    static const char text[] = "<tool_call>Wake me up at 7:00, \xe6\x97\xa9!</tool_call>";
+    const struct tokenizer *tokenizer = context;
+    uint32_t *ids = NULL;
+    char *back = NULL;
+    size_t count = 0, size = 0;
+    bool ok;
+
+    ok = tokenizer_encode(tokenizer, text, strlen(text), &ids, &count, err) &&
+         tokenizer_decode(tokenizer, ids, count, &back, &size, err);
+    if (ok)
+        assert_string_equal(back, text);
+    free(ids);
+    free(back);
+    return ok;
+}
+
+/* The library's own code sees none of the failures, be it one or as many as there are waits for. */
+static void a_tokenizer_says_that_there_is_no_memory(void **state)
+{
+    struct tokenizer *tokenizer = NULL;
+    struct error err = {0};
+    size_t used;
+
+    (void)state;
+    if (!can_fail)
+        skip();
+    assert_true(tokenizer_open(MINI "/tokenizer.model", &tokenizer, &err));
+    used = mallinfo2().uordblks;
+    for (fails_in_a_row = 1; fails_in_a_row <= 4; fails_in_a_row += 3) {
+        fail_each(load_tokenizer, NULL, NULL, fails_in_a_row == 1 ? 1 : 7);
+        fail_each(encode_and_decode, NULL, tokenizer, 1);
+    }
+    fails_in_a_row = 1;
+    assert_in_range(mallinfo2().uordblks, 0, used + 4096);
+    tokenizer_close(tokenizer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +313,7 @@ int main(void)
         cmocka_unit_test(a_base_is_opened_whole_or_not_at_all),
         cmocka_unit_test(an_upload_is_kept_whole_or_leaves_nothing),
         cmocka_unit_test(a_checkpoint_is_written_whole_or_not_at_all),
+        cmocka_unit_test(a_tokenizer_says_that_there_is_no_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
