@@ -144,7 +144,7 @@ test-reference: all ## the reference implementation (PyPI) reads what we wrote, 
 test-http: all ## stock clients from PyPI against the daemon, in a virtual environment
 	@tests/http/run.sh $(OUT)
 
-test-browser: all ## the dashboard in Debian's Chromium: what people do with it, and pictures of every page
+test-browser: all $(SHIMS) ## the dashboard in Debian's Chromium: what people do with it, and pictures of every page
 	@tests/browser/run.sh $(OUT)
 
 crash: all ## kill -9 at random times under load: KILLS=200, SEED=n (2 minutes a hundred)
@@ -215,7 +215,7 @@ deb: all ## build needled_*.deb, and needled-cuda_*.deb where nvcc is installed
 test-deb: all $(OUT)/tests/make_lines ## the packages in a fresh Debian 12, as root with debootstrap (3 minutes)
 	@tests/deb/run.sh $(OUT)
 
-test-filter: all $(OUT)/tests/make_lines $(HAS_seccomp) ## the daemon's tests under the unit's system-call filter (10 minutes; SAMPLE=1: one)
+test-filter: all $(OUT)/tests/make_lines $(SHIMS) $(HAS_seccomp) ## the daemon's tests under the unit's system-call filter (10 minutes; SAMPLE=1: one)
 	@tests/filter/run.sh $(OUT) $(if $(SAMPLE),sample)
 
 lint: ## format, include rules, banned calls, static analysis

@@ -39,7 +39,7 @@ while read -r words; do
 done < <(sed -n 's/^SystemCallFilter=//p' $unit)
 
 # A build folder whose daemon is filtered.
-for name in needlectl tests http-venv; do
+for name in needlectl tests shims http-venv; do
     [ ! -e "$out/$name" ] || [ -e "$filtered/$name" ] || ln -s "$out/$name" "$filtered/$name"
 done
 printf '#!/bin/sh\nexec "%s" "%s" "%s" "$@"\n' "$out/tests/syscall_filter" "$filtered/calls" "$out/needled" >"$filtered/needled"

@@ -16,20 +16,19 @@ start_daemon "$clocked" || exit 1
 jobs=$url/v1/fine_tuning/jobs
 hour=3600
 
-for n in $(seq 2000); do
-    printf '{"query":"say %d","tools":[],"answers":[]}\n' "$n"
-done >"$work/long.jsonl"
-head -n 2 "$work/long.jsonl" >"$work/short.jsonl"
+lasting_lines | head -n 2 >"$work/short.jsonl"
 tiny='"batch_size":1,"lora_rank":4,"lora_alpha":8,"val_split":0'
 of() { curl -s "$jobs/$1" | field "$2"; }
 past() { [ "$(of "$1" completed_steps)" -ge "$2" ] 2>/dev/null; }
 goes_on() { wait_for 60 past "$long" $(($(of "$long" completed_steps) + 100)); }
 running() { kill -0 "$1" 2>/dev/null; }
+left() { ! running "$1"; }
+# ids FILE: of a stream's events, a line each.
+ids() { sed -n 's/^id: //p' "$1" | tr -d '\r'; }
 
 upload "$work/short.jsonl"
 short=$file
-upload "$work/long.jsonl"
-create_with "$tiny,\"n_epochs\":50" mini # 100,000 steps: it lasts as long as it is wanted
+create_lasting mini
 long=$id
 expect "a long job runs" wait_for 60 past "$long" 100
 curl -sN "$url/v1/events?stream=true&after=0" >"$work/all" &
@@ -92,8 +91,7 @@ expect "with times of its jobs" is "$(grep -o '"elapsed_s":[0-9]' <<<"$answer" |
 
 # ---- back over a restart -------------------------------------------------------------------------------
 
-upload "$work/long.jsonl"
-create_with "$tiny,\"n_epochs\":50" mini
+create_lasting mini
 long=$id
 expect "another long job runs" wait_for 60 past "$long" 100
 set_clock $((clock + hour))
@@ -101,26 +99,28 @@ create "{\"model\":\"mini\",\"training_file\":\"$short\",\"hyperparameters\":{$t
 kept=$id
 stop_daemon
 expect "a stop ends with status 0" is "$?" 0
+expect "the stream of all ends with it" wait_for 30 left $reader
 expect "what was told was in order" is "$(grep '^id: ' "$work/all" | sort -k2 -n -c 2>&1 | wc -l)" 0
-told=$(sed -n 's/^id: //p' "$work/all" | tr -d '\r' | tail -n 1)
-expect "and each once" is "$(sed -n 's/^id: //p' "$work/all" | tr -d '\r' | sort -n | xargs)" "$(seq -s ' ' "$told")"
+told=$(ids "$work/all" | tail -n 1)
+expect "and each once" cmp -s <(ids "$work/all" | sort -n) <(seq "$told")
 expect "no request took less than nothing" has_not ' -[0-9]+ ms' "$(<"$work/needled.log")"
 set_clock $((clock - 2 * hour))
 start_daemon "$clocked" || exit 1
 jobs=$url/v1/fine_tuning/jobs
 expect "with the clock set back in between, the job goes on" goes_on
-curl -sN -H "Last-Event-ID: $told" --max-time 60 "$url/v1/events?stream=true" >"$work/more" &
+curl -sN -H "Last-Event-ID: $told" --max-time 300 "$url/v1/events?stream=true" >"$work/more" &
 reader=$!
 call -X POST "$jobs/$long/cancel"
 follow "$kept"
 answer=$job
 expect "who was made in the future waits no longer for it" is "$(field status <<<"$job")" succeeded
 expect "and its dates rise" dates_rise "$job"
+both_told() { [ "$(grep -c '^event: done' "$work/more")" -ge 2 ]; }
+expect "the stream of all hears of both ends" wait_for 30 both_told
 kill $reader 2>/dev/null
 wait $reader 2>/dev/null
-rows=$(sed -n 's/^id: //p' "$work/more" | tr -d '\r')
-expect "events go on where they were" is "$(xargs <<<"$rows")" \
-    "$(seq -s ' ' $((told + 1)) "$(tail -n 1 <<<"$rows")")"
+expect "events go on where they were" cmp -s <(ids "$work/more") \
+    <(seq $((told + 1)) "$(ids "$work/more" | tail -n 1)")
 call "$jobs?limit=100"
 expect "lists are whole" is "$(grep -o '"object":"fine_tuning.job",' <<<"$answer" | wc -l)" 8
 expect "nothing ran twice" is "$(numbers attempts "$answer" | sort | uniq -c | xargs)" "7 1 1 2"

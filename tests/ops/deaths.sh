@@ -7,6 +7,7 @@ cd "$(dirname "$0")/../.."
 out=$1
 . tests/support/shell/daemon.sh
 . tests/support/shell/jobs.sh
+. tests/support/shell/shim.sh
 trap 'stop_daemon >/dev/null 2>&1; rm -rf "$work"' EXIT
 
 base_folder mini mini
@@ -23,14 +24,9 @@ sha_of() { curl -s "$url/v1/models/$(field fine_tuned_model <<<"$1")" | field sh
 events_of() { events=$(curl -s "$url/v1/fine_tuning/jobs/$1/events?limit=1000"); }
 left() { ! kill -0 "$1" 2>/dev/null; }
 
-# The same program under shims/die.so, as the environment says.
-mkdir "$work/dying"
-sanitizer=$(ldd "$out/needled" | sed -n 's/.*=> \(.*lib[at]san[^ ]*\) .*/\1/p') # wants to come first
-cat >"$work/dying/needled" <<EOT
-#!/bin/sh
-LD_PRELOAD="${sanitizer:+$sanitizer }$(realpath "$out")/shims/die.so" exec "$(realpath "$out")/needled" "\$@"
-EOT
-chmod +x "$work/dying/needled"
+# The same program, which dies where the environment says, but not before it may: the answers to whom kills it come first.
+with_shim "$out" steps "HOLD_UNTIL=$work/may-die"
+dying=$shimmed
 start() { start_daemon "$1" --config "$work/settings" >"$work/start.log" 2>&1; }
 # dies: whether the daemon is killed by its shim.
 dies() {
@@ -50,16 +46,18 @@ follow "$id"
 unbroken=$(sha_of "$job")
 expect "in peace the job succeeds" has '^[0-9a-f]{64}$' "$unbroken"
 stop_daemon
-export DIE_AT_STEP=67
-start "$work/dying"
+export DIE_AT_STEP=67 HOLD_AT_STEP=67
+start "$dying"
 submit 2
 killer=$id
 submit 1
 next=$id
+touch "$work/may-die"
 expect "a job kills the daemon" dies
-start "$work/dying" # which may die at once
+start "$dying" # which may die at once
 expect "and again at the same step" dies
-unset DIE_AT_STEP
+unset DIE_AT_STEP HOLD_AT_STEP
+rm "$work/may-die"
 start "$out" || exit 1
 get "$killer"
 expect "it is failed" is "$status $(field status <<<"$answer") $(field attempts <<<"$answer")" "200 failed 2"
@@ -75,12 +73,13 @@ stop_daemon
 # ---- at another step each time -----------------------------------------------------------------------
 
 for step in 11 23 47 61; do
-    export DIE_AT_STEP=$step
-    start "$work/dying"
-    [ $step -eq 11 ] && submit 2
+    export DIE_AT_STEP=$step HOLD_AT_STEP=$step
+    start "$dying"
+    [ $step -eq 11 ] && submit 2 && touch "$work/may-die"
     expect "the daemon dies at step $step" dies
 done
-unset DIE_AT_STEP
+unset DIE_AT_STEP HOLD_AT_STEP
+rm "$work/may-die"
 start "$out" || exit 1
 follow "$id"
 answer=$job
@@ -102,18 +101,19 @@ stop_daemon
 
 # ---- files that kill their reader ----------------------------------------------------------------------
 
-export DIE_READING=1
-start "$work/dying"
+export DIE_READING=1 HOLD_READING=1
+start "$dying"
 submit 1
+touch "$work/may-die"
 expect "a data set kills its reader" dies
-start "$work/dying"
+start "$dying"
 expect "and again" dies
-unset DIE_READING
+unset DIE_READING HOLD_READING
 start "$out" || exit 1
 get "$id"
 expect "its job is failed, by the file" has \
     '"error":\{"code":"daemon_died","message":"[^"]*while the job.s files were read[^"]*","param":"training_file"' "$answer"
-submit 50
+create_lasting mini
 kept() { has '"resume_checkpoint":\{"step":[0-9]+,"created_at":[0-9]+,"bytes":[0-9]+\}' "$(curl -s "$url/v1/fine_tuning/jobs/$id")"; }
 expect "a job that runs says what it would go on from" wait_for 60 kept
 stop_daemon

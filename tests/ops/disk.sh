@@ -8,6 +8,7 @@ cd "$(dirname "$0")/../.."
 out=$1
 . tests/support/shell/daemon.sh
 . tests/support/shell/jobs.sh
+. tests/support/shell/shim.sh
 disk=$work/state
 trap 'stop_daemon >/dev/null 2>&1; umount "$disk" 2>/dev/null; rm -rf "$work"' EXIT
 
@@ -21,7 +22,9 @@ cp tests/fixtures/needle3/mini/base.safetensors tests/fixtures/needle3/mini/toke
 for i in $(seq 160); do printf '{"query":"Wake me up at %d","tools":[{"name":"a","parameters":{}}],"answers":[{"name":"a","arguments":{"n":%d}}]}\n' "$i" "$i"; done >"$work/data.jsonl"
 head -n 20 "$work/data.jsonl" >"$work/small.jsonl"
 printf '{"disk_reserve_mb":1,"checkpoint_steps":2}\n' >"$work/settings.json"
-start() { start_daemon "$out" --config "$work/settings.json" --models-dir "$work/models"; }
+# A job stands still at its 20th step until it may go on: a fast one would have ended before the disk is full.
+with_shim "$out" steps HOLD_AT_STEP=20 "HOLD_UNTIL=$work/go-on"
+start() { start_daemon "$1" --config "$work/settings.json" --models-dir "$work/models"; }
 
 fill() { # to the last byte: what is written meanwhile is filled up, too
     for _ in 1 2 3; do cat /dev/zero >>"$disk/filler" 2>/dev/null; done
@@ -40,7 +43,8 @@ digests_hold() {
 }
 hyper='"n_epochs":4,"batch_size":4,"learning_rate":0.002,"lora_rank":4,"lora_alpha":8'
 
-start
+touch "$work/go-on"
+start "$shimmed"
 upload "$work/small.jsonl"
 spare=$file
 upload "$work/data.jsonl"
@@ -49,12 +53,14 @@ undisturbed=$id
 follow "$undisturbed"
 expect "a job succeeds while there is room" state_is "$undisturbed" succeeded
 
+rm "$work/go-on"
 create_with "$hyper" mini
 job=$id
 expect "a second one gets under way" wait_for 60 past "$job" 8
 fill
+touch "$work/go-on"
 expect "on a full disk it is queued, with the reason in its record" wait_for 120 waits_for_disk "$job"
-expect "healthz says degraded" health_is degraded
+expect "healthz says degraded" wait_for 20 health_is degraded
 call "$url/healthz"
 expect "which is no 503, with the disk's figures" has '"disk":{"state":"full","reason":".*"free_bytes":' "$answer"
 expect "and status 200" is "$status" 200
@@ -72,7 +78,7 @@ expect "a file can be deleted" is "$status" 200
 fill
 stop_daemon
 expect "it stops with status 0" is $? 0
-expect "it starts on a full disk" start
+expect "it starts on a full disk" start "$out"
 expect "where the job still waits" wait_for 60 waits_for_disk "$job"
 
 rm "$disk/filler"

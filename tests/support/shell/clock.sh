@@ -1,18 +1,10 @@
 # Sourced after daemon.sh: a daemon whose wall clock the test sets, while its monotonic clock goes on.
+. tests/support/shell/shim.sh
 
 # with_clock OUT: sets clocked to a folder whose needled runs under OUT/shims/clock.so.
 with_clock() {
-    local out=$PWD/$1 sanitizer
-    case $1 in /*) out=$1 ;; esac
-    clocked=$work/clocked
-    mkdir -p "$clocked"
-    # a sanitizer's library wants to come first
-    sanitizer=$(ldd "$out/needled" | sed -n 's/.*=> \(.*lib[at]san[^ ]*\) .*/\1/p')
-    cat >"$clocked/needled" <<EOT
-#!/bin/sh
-CLOCK_SHIM=$work/clock LD_PRELOAD="${sanitizer:+$sanitizer }$out/shims/clock.so" exec "$out/needled" "\$@"
-EOT
-    chmod +x "$clocked/needled"
+    with_shim "$1" clock "CLOCK_SHIM=$work/clock"
+    clocked=$shimmed
     set_clock 0
 }
 

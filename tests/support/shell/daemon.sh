@@ -11,6 +11,12 @@ base_folder() {
     cp "$from/base.safetensors" "$from/tokenizer.model" "$work/state/models/$1/"
 }
 
+# is_up: it has said its port, or has ended.
+is_up() {
+    port=$(sed -n 's/.*port \([0-9]*\)"$/\1/p' "$work/needled.log" | tail -n 1)
+    [ -n "$port" ] || ! kill -0 "$daemon" 2>/dev/null
+}
+
 # start_daemon OUT [OPTION...]: returns when it answers.
 start_daemon() {
     local out=$1
@@ -18,12 +24,8 @@ start_daemon() {
     : >"$work/needled.log" # else the port of an earlier one may be read
     "$out/needled" --state-dir "$work/state" --listen 127.0.0.1:0 "$@" 2>"$work/needled.log" &
     daemon=$!
-    for _ in $(seq 300); do
-        port=$(sed -n 's/.*port \([0-9]*\)"$/\1/p' "$work/needled.log" | tail -n 1)
-        [ -n "$port" ] && break
-        kill -0 "$daemon" 2>/dev/null || break
-        sleep 0.1
-    done
+    port=
+    wait_for 40 is_up
     if [ -z "${port:-}" ]; then
         cat "$work/needled.log"
         return 1
@@ -58,9 +60,10 @@ result() {
     fi
 }
 
-# wait_for SECONDS COMMAND...: until the command succeeds.
+# wait_for SECONDS COMMAND...: until the command succeeds. The seconds are ample on a machine that does nothing else;
+# one that is slow or shared has three times as many.
 wait_for() {
-    local end=$((SECONDS + $1))
+    local end=$((SECONDS + 3 * $1))
     shift
     until "$@"; do
         [ $SECONDS -lt $end ] || return 1
