@@ -47,11 +47,12 @@ expect "and does not upload" grep -q "needs a key of scope 'submit'" "$work/err"
 ctl key list
 expect "nor see keys" grep -q "needs a key of scope 'admin'" "$work/err"
 export NEEDLED_API_KEY=$submit
-ctl upload tests/fixtures/inputs/jsonl/seventeen.jsonl --json
+lasting_lines >"$work/lasting.jsonl"
+ctl upload "$work/lasting.jsonl" --json
 expect "a key of scope submit uploads" is "$status" 0
 file=$(field id <<<"$answer")
 authorized() { call -H "Authorization: Bearer $1" "${@:2}"; }
-body="{\"model\":\"needle-3\",\"training_file\":\"$file\",\"hyperparameters\":{\"lora_rank\":4,\"n_epochs\":50}}"
+body="{\"model\":\"needle-3\",\"training_file\":\"$file\",\"hyperparameters\":{$lasting}}"
 authorized "$submit" -H 'Content-Type: application/json' -d "$body" "$url/v1/fine_tuning/jobs"
 expect "and makes a job" is "$status" 200
 job_id=$(field id <<<"$answer")
@@ -70,7 +71,7 @@ expect "keys are listed with their last use" has "^$read_id +read +\S+ +20\d\d-"
 expect "never with their secret" has_not "needle_ft_" "$answer"
 curl -sN -H "Authorization: Bearer $read" "$url/v1/events?stream=true" >"$work/stream" &
 reader=$!
-streaming() { curl -s -H "Authorization: Bearer $read" "$url/metrics" | grep -qx 'needled_event_streams 1'; }
+streaming() { grep -qx 'needled_event_streams 1' <<<"$(curl -s -H "Authorization: Bearer $read" "$url/metrics")"; }
 expect "a reader of events is counted" wait_for 10 streaming
 own key revoke "$read_id"
 expect "a key is revoked" is "$answer" "$read_id revoked"

@@ -84,10 +84,10 @@ expect "jobs are there, and keys are in force" has '^200 .*"status":"succeeded"'
 call "$url/v1/fine_tuning/jobs"
 expect "for everybody" is "$status" 401
 all_over() {
-    ! curl -s -H "Authorization: Bearer $boss" "$url/v1/fine_tuning/jobs?limit=100" |
-        grep -qE '"status":"(queued|running|validating_files)"'
+    call -H "Authorization: Bearer $boss" "$url/v1/fine_tuning/jobs?limit=1000" &&
+        [ "$status" = 200 ] && has_not '"status":"(queued|running|validating_files)"' "$answer"
 }
-expect "no job waits for what is gone" wait_for 60 all_over
+expect "no job waits for what is gone" wait_for 120 all_over
 ctl fetch "$model" -o "$work/adapter"
 expect "an adapter that is gone is said, and the daemon lives" [ "$status" != 0 -a ! -e "$work/adapter" ]
 ctl jobs
@@ -106,7 +106,7 @@ call "$url/v1/fine_tuning/jobs/$first"
 expect "the job of then is there, the keys of later are not" is "$status" 200
 call "$url/v1/models/$model/adapter.safetensors" -o /dev/null
 expect "and its adapter" is "$status" 200
-expect "jobs that were not finished go on to their end" wait_for 60 all_over
+expect "jobs that were not finished go on to their end" wait_for 120 all_over
 stop_daemon
 
 restore "$aside"

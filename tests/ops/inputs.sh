@@ -16,7 +16,7 @@ place='(byte|offset|column|col|position|char)\w*\W{0,3}(at\W)?\d+'
 overlong='max_len|too long|over-?\s?long|longer|exceed|trunc'
 
 uploads() { ls -A "$work/state/uploads"; }
-serves() { curl -s "$url/healthz" | grep -q '"status":"ok"'; }
+serves() { [[ $(curl -s "$url/healthz") == *'"status":"ok"'* ]]; }
 
 # words NAME TEXT PATTERN...: all of them.
 words() {

@@ -30,11 +30,12 @@ run() {
 
 # ---- two at once ----------------------------------------------------------------------------------
 
-upload "$work/data.jsonl"
+lasting_lines >"$work/lasting.jsonl"
+upload "$work/lasting.jsonl"
 data=$file
 for n in 1 2; do
     curl -s -H 'Content-Type: application/json' "$jobs" -o "$work/created-$n" \
-        -d "{\"model\":\"needle-3\",\"training_file\":\"$data\",\"hyperparameters\":{$quick,\"batch_size\":4}}" &
+        -d "{\"model\":\"needle-3\",\"training_file\":\"$data\",\"hyperparameters\":{$lasting}}" &
     creating[n]=$!
 done
 wait "${creating[@]}"
@@ -49,13 +50,19 @@ call "$url/v1/devices"
 expect "the device says which job it runs" is "$(field job <<<"$answer")" "$one"
 call -X DELETE "$url/v1/files/$data"
 expect "a file that jobs need is not deleted" is "$status" 409
+call -X POST "$jobs/$one/cancel"
 follow "$one"
 ended=$(field finished_at <<<"$job")
-expect "the first succeeds" is "$(field status <<<"$job")" succeeded
-follow "$two"
-answer=$job
-expect "the second succeeds" is "$(field status <<<"$job")" succeeded
-expect "and began when the first had ended" [ "$(field started_at <<<"$job")" -ge "$ended" ]
+expect "the first ends" is "$(field status <<<"$job")" cancelled
+expect "the second runs then" wait_for 60 at "$two" running
+call "$jobs/$two"
+expect "and began when the first had ended" [ "$(field started_at <<<"$answer")" -ge "$ended" ]
+call -X POST "$jobs/$two/cancel"
+upload "$work/data.jsonl"
+data=$file
+run "$quick,\"batch_size\":4"
+two=$id
+expect "one that may go on to its end succeeds" is "$(field status <<<"$job")" succeeded
 expect "on the device that is named" is "$(field device_used <<<"$job")" cpu:0
 expect "why not on a GPU is told as a warning" has '"level":"warn","message":"[^"]*GPU: cuda is not available: needled-cuda.so is not installed' "$events"
 
@@ -73,7 +80,7 @@ expect "another seed gives another" another
 # ---- cancel ---------------------------------------------------------------------------------------
 
 file=$data
-create_with "$quick,\"batch_size\":1"
+create_lasting
 victim=$id
 create_with "$quick"
 waiting=$id
@@ -108,22 +115,25 @@ expect "and is gone" is "$status $(stored uploads | grep -c "$data")" "404 0"
 call "$jobs/$two"
 expect "jobs made of it are still shown" is "$(field training_file <<<"$answer")" "$data"
 
-upload "$inputs/seventeen.jsonl"
-create_with '"lora_rank":4,"n_epochs":50'
-expect "a job of many epochs gets past the first" wait_for 60 past "$id" 2
+"$out/tests/make_lines" 40 5 demo >"$work/forty.jsonl"
+upload "$work/forty.jsonl"
+create_with '"lora_rank":4,"n_epochs":50,"batch_size":1,"val_split":0' # 40 steps each
+expect "a job of many epochs gets past the first" wait_for 60 past "$id" 41
 call -X POST "$jobs/$id/cancel"
 wait_for 30 idle
 call "$jobs/$id/checkpoints?limit=100"
 epochs=$(numbers step_number "$answer" | wc -l)
 expect "a cancelled job keeps its epochs' checkpoints" [ "$epochs" -ge 1 ]
-expect "and nothing else" is "$(stored "checkpoints/$id")" "$(seq -f 'epoch-%.0f.safetensors' "$epochs" | sort | xargs)"
-model=$(sed -n 's/.*"fine_tuned_model_checkpoint":"\([^"]*:ckpt-step-1\)".*/\1/p' <<<"$answer")
+expect "and nothing else" is "$(stored "checkpoints/$id")" \
+    "$(seq -f 'epoch-%.0f.safetensors' 40 40 $((40 * epochs)) | sort | xargs)"
+model=$(sed -n 's/.*"fine_tuned_model_checkpoint":"\([^"]*:ckpt-step-40\)".*/\1/p' <<<"$answer")
 call -o "$work/checkpoint" "$url/v1/models/$model/adapter.safetensors"
 expect "which can be had" is "$status $(sha256sum <"$work/checkpoint" | cut -d' ' -f1)" \
     "200 $(curl -s "$url/v1/models/$model" | field sha256)"
 
 # ---- models ---------------------------------------------------------------------------------------
 
+upload "$inputs/seventeen.jsonl"
 run "$quick"
 model=$(field fine_tuned_model <<<"$job")
 call -X DELETE "$url/v1/models/$model"
@@ -207,21 +217,19 @@ expect "the next job works" is "$(field status <<<"$job") $(adapter_sha)" "succe
 
 # ---- ends of the daemon ---------------------------------------------------------------------------
 
-create_with '"lora_rank":4,"n_epochs":16'
+create_lasting
 curl -sN "$jobs/$id/events?stream=true" >"$work/stream" &
 reader=$!
 exec 5<>"/dev/tcp/127.0.0.1/${url##*:}"
 printf 'GET /v1/models HT' >&5 # half a request, left open
 expect "a job gets under way" wait_for 60 past "$id" 2
 live() { grep -q '^event: metrics' "$work/stream" && at "$id" running; }
-expect "its steps are streamed while it runs" live
-limit_ms=2000
-case $out in *asan*|*tsan*) limit_ms=10000 ;; esac # the sanitizers slow it down
+expect "its steps are streamed while it runs" wait_for 20 live
 started=$(date +%s%N)
 stop_daemon
 expect "with a stream and half a request open it ends in order" is $? 0
 took_ms=$((($(date +%s%N) - started) / 1000000))
-expect "within two seconds ($took_ms ms)" [ $took_ms -lt $limit_ms ]
+expect "and waits for neither: half a request has 15 seconds to become whole ($took_ms ms)" [ $took_ms -lt 12000 ]
 exec 5>&-
 wait $reader
 start_daemon "$out"
@@ -232,11 +240,11 @@ kill -KILL "$daemon"
 wait "$daemon" 2>/dev/null
 start_daemon "$out"
 jobs=$url/v1/fine_tuning/jobs
+before=$(curl -s "$jobs/$id" | field completed_steps)
+expect "killed, it goes on" wait_for 60 past "$id" $((before + 2))
+call -X POST "$jobs/$id/cancel"
 follow "$id"
-answer=$job
-expect "killed, it goes on and succeeds" is \
-    "$(field status <<<"$job") $(field completed_steps <<<"$job")" "succeeded 16"
 expect "its events say so" has 'the daemon (ended|died|was killed)[^"]*queued again' "$events"
-expect "each step was told once" is "$(told metrics step | xargs)" "$(seq -s ' ' 16)"
+expect "each step was told once" is "$(told metrics step)" "$(seq "$(field completed_steps <<<"$job")")"
 stop_daemon
 expect "the daemon ends in order" is $? 0
