@@ -116,7 +116,9 @@ static inline void api_daemon_open(struct api_daemon *daemon, struct server_opti
                                                     .models_folder = daemon->models,
                                                     .database_path = daemon->scheduled_database,
                                                     .devices = &daemon->devices,
-                                                    .feed = daemon->feed},
+                                                    .feed = daemon->feed,
+                                                    /* left threads would outlive the test */
+                                                    .stop_wait_ns = INT64_C(120000000000)},
                         &daemon->scheduler, &err),
         &err);
     wish.listen = wish.listen ? wish.listen : "127.0.0.1:0";
