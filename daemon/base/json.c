@@ -285,14 +285,13 @@ static const char *kind_name(enum json_kind kind)
     return names[kind];
 }
 
-/* Finds a field of the wanted kind. True with *ret_member NULL: absent and not required. */
+/* Finds a field of the wanted kind. True with *ret_member as it was: absent and not required. */
 static bool get(const struct json *object, const char *field, bool required, enum json_kind kind,
                 const struct json **ret_member, struct error *err)
 {
     const struct json *member = json_member(object, field);
 
     if (!member || json_kind_of(member) == JSON_NULL) {
-        *ret_member = NULL;
         if (required)
             return error_set_param(err, ERR_INVALID, field, "field '%s' is missing", field);
         return true;
@@ -370,25 +369,13 @@ bool json_get_bool(const struct json *object, const char *field, bool required, 
 bool json_get_object(const struct json *object, const char *field, bool required,
                      const struct json **ret_object, struct error *err)
 {
-    const struct json *member = NULL;
-
-    if (!get(object, field, required, JSON_OBJECT, &member, err))
-        return false;
-    if (member)
-        *ret_object = member;
-    return true;
+    return get(object, field, required, JSON_OBJECT, ret_object, err);
 }
 
 bool json_get_array(const struct json *object, const char *field, bool required,
                     const struct json **ret_array, struct error *err)
 {
-    const struct json *member = NULL;
-
-    if (!get(object, field, required, JSON_ARRAY, &member, err))
-        return false;
-    if (member)
-        *ret_array = member;
-    return true;
+    return get(object, field, required, JSON_ARRAY, ret_array, err);
 }
 
 bool json_only_fields(const struct json *object, const char *const *known, struct error *err)
