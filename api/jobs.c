@@ -63,20 +63,27 @@ bool jobs_handle_create(struct request *request, struct error *err)
 
 bool jobs_handle_list(struct request *request, struct error *err)
 {
+    const char *counts = request_query(request, "count");
     struct job_outlook outlooks[LIMIT_EVENT_PAGE];
     struct jobfilter filter;
     struct job_record *jobs = NULL;
     struct store_page page;
+    struct json *data, *list;
     size_t count = 0;
+    int64_t total = 0;
     bool has_more = false, ok;
-    struct json *data;
 
     if (!page_read(request, JOBS_DEFAULT, LIMIT_EVENT_PAGE, &page, err))
         return false;
+    if (counts && strcmp(counts, "true") != 0 && strcmp(counts, "false") != 0)
+        return error_set_param(err, ERR_INVALID, "count",
+                               "count is '%.40s', 'true' or 'false' is needed", counts);
+    counts = counts && counts[0] == 't' ? counts : NULL;
     page.ascending = false;
     if (!jobfilter_read(request, &filter, err))
         return false;
-    ok = jobs_list(request->store, &filter.wanted, &page, &jobs, &count, &has_more, err);
+    ok = (!counts || jobs_count(request->store, &filter.wanted, &total, err)) &&
+         jobs_list(request->store, &filter.wanted, &page, &jobs, &count, &has_more, err);
     jobfilter_release(&filter);
     if (!ok)
         return false;
@@ -86,7 +93,10 @@ bool jobs_handle_list(struct request *request, struct error *err)
         data = json_new_array();
         for (size_t i = 0; i < count; i++)
             json_add(data, NULL, objects_job(&jobs[i], &outlooks[i]));
-        ok = response_set_json(&request->response, 200, page_answer(data, has_more), err);
+        list = page_answer(data, has_more);
+        if (counts)
+            json_add_int(list, "total_count", total);
+        ok = response_set_json(&request->response, 200, list, err);
     }
     jobs_free(jobs, count);
     return ok;

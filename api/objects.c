@@ -115,6 +115,7 @@ struct json *objects_model(const struct model_record *model, int64_t depth)
     json_add_string(object, "fine_tuning_job_id", model->job_id);
     json_add_int(object, "bytes", model->size_bytes);
     json_add_string(object, "sha256", model->sha256);
+    add_text(object, "created_by", model->owner);
     json_add_string(object, "device", model->device);
     json_add_string(object, "numerics", model->numerics);
     if (model->step > 0)
@@ -201,6 +202,7 @@ static void add_own_fields(struct json *object, const struct job_record *job)
 
     json_add_string(object, "base_model", job->base_model);
     add_text(object, "parent_model", job->parent_model);
+    add_text(object, "created_by", job->owner);
     json_add_string(object, "device", job->device_wanted);
     add_text(object, "device_used", job->device_used);
     json_add_string(object, "numerics", job->numerics);

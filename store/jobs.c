@@ -330,6 +330,26 @@ bool jobs_find_repeat(struct store *store, const struct job_record *asked, int64
     " WHERE has.key = json_extract(want.value, '$[0]')"                                            \
     " AND has.value = json_extract(want.value, '$[1]'))))"
 
+static void bind_filter(struct store *store, sqlite3_stmt *statement,
+                        const struct jobs_filter *filter)
+{
+    sql_bind_text(store, statement, 3, filter->metadata_json);
+    sql_bind_int(store, statement, 4, filter->without_metadata);
+    sql_bind_text(store, statement, 5, filter->states);
+    sql_bind_text(store, statement, 6, filter->search);
+}
+
+bool jobs_count(struct store *store, const struct jobs_filter *filter, int64_t *ret_count,
+                struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    if (!sql_start(store, "SELECT count(*) FROM jobs WHERE TRUE" FILTER, &statement, err))
+        return false;
+    bind_filter(store, statement, filter);
+    return sql_read_int(store, statement, ret_count, err);
+}
+
 bool jobs_list(struct store *store, const struct jobs_filter *filter, const struct store_page *page,
                struct job_record **ret_jobs, size_t *ret_count, bool *ret_has_more,
                struct error *err)
@@ -340,10 +360,7 @@ bool jobs_list(struct store *store, const struct jobs_filter *filter, const stru
 
     if (!sql_start_page(store, &listing, page, &statement, err))
         return false;
-    sql_bind_text(store, statement, 3, filter->metadata_json);
-    sql_bind_int(store, statement, 4, filter->without_metadata);
-    sql_bind_text(store, statement, 5, filter->states);
-    sql_bind_text(store, statement, 6, filter->search);
+    bind_filter(store, statement, filter);
     if (!sql_read_rows(store, statement, &kind, page->limit, &rows, err))
         return false;
     *ret_jobs = rows.records;

@@ -109,6 +109,9 @@ struct jobs_filter {
 MUST_CHECK bool jobs_list(struct store *store, const struct jobs_filter *filter,
                           const struct store_page *page, struct job_record **ret_jobs,
                           size_t *ret_count, bool *ret_has_more, struct error *err);
+/* How many the filter lets through. */
+MUST_CHECK bool jobs_count(struct store *store, const struct jobs_filter *filter,
+                           int64_t *ret_count, struct error *err);
 /* In the order they are to be served, of one state, behind `after`; at most limit. */
 MUST_CHECK bool jobs_list_state(struct store *store, enum job_state state,
                                 const struct job_place *after, size_t limit,

@@ -167,6 +167,28 @@ static void jobs_are_walked_newest_first_to_the_end(void **state)
     assert_int_equal(seen, 5);
 }
 
+static void a_page_of_jobs_tells_of_how_many_where_it_is_asked(void **state)
+{
+    (void)state;
+    struct json *page;
+    char id[64];
+
+    for (int i = 0; i < 5; i++) {
+        snprintf(id, sizeof(id), "ftjob-%d", i);
+        api_daemon_add_job(&d, id);
+    }
+    page = get(JOBS "?limit=2&count=true&search=B-", 200);
+    assert_int_equal(json_number(json_member(page, "total_count")), 5);
+    json_free(page);
+    page = get(JOBS "?count=true&status=paused", 200);
+    assert_int_equal(json_number(json_member(page, "total_count")), 0);
+    json_free(page);
+    page = get(JOBS "?limit=2&count=false", 200);
+    assert_null(json_member(page, "total_count"));
+    json_free(page);
+    json_free(get(JOBS "?count=maybe", 400));
+}
+
 static void checkpoints_are_listed_with_their_metrics(void **state)
 {
     (void)state;
@@ -462,6 +484,7 @@ int main(void)
         PLAIN(a_new_job_has_every_field_a_client_reads),
         PLAIN(a_failed_job_says_why_and_names_the_lines),
         PLAIN(jobs_are_walked_newest_first_to_the_end),
+        PLAIN(a_page_of_jobs_tells_of_how_many_where_it_is_asked),
         PLAIN(checkpoints_are_listed_with_their_metrics),
         PLAIN(models_are_bases_and_what_jobs_made),
         PLAIN(an_adapter_is_a_file_to_save),

@@ -328,6 +328,7 @@ static void each_call_that_changes_a_thing_asks_whose_it_is(void **state)
     (void)state;
     static const char *const things[] = {"/v1/files/{}", "/v1/fine_tuning/jobs/{}", "/v1/models/{}",
                                          "/v1/uploads/{}"};
+    static const char *const shown[] = {"/v1/fine_tuning/jobs/1", "/v1/models/1"};
     struct made mine = make_key("{\"name\":\"mine\"}");
     const struct route *routes;
     size_t count = 0, refused = 0;
@@ -364,6 +365,13 @@ static void each_call_that_changes_a_thing_asks_whose_it_is(void **state)
         refused++;
     }
     assert_true(refused >= 4);
+    for (size_t i = 0; i < COUNT_OF(shown); i++) { /* so that nobody offers it to others */
+        struct web_answer answer;
+
+        ask("GET", shown[i], mine.secret, NULL, &answer);
+        expect(&answer, 200, "\"created_by\":\"key-other\"");
+        web_release(&answer);
+    }
 }
 
 static void a_key_stores_no_more_than_its_bytes(void **state)

@@ -139,9 +139,12 @@ static void a_list_is_of_the_jobs_that_have_what_is_asked_for(void **state)
         struct job_record *jobs = NULL;
         char ids[128] = "";
         size_t count = 0;
+        int64_t total = -1;
         bool more;
 
         CHECK(jobs_list(database->store, &cases[i].filter, &page, &jobs, &count, &more, &fault));
+        CHECK(jobs_count(database->store, &cases[i].filter, &total, &fault));
+        assert_int_equal(total, count);
         for (size_t n = 0; n < count; n++) {
             (void)snprintf(ids + strlen(ids), sizeof(ids) - strlen(ids), "%s ", jobs[n].id);
             job_record_release(&jobs[n]);
