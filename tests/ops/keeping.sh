@@ -34,12 +34,13 @@ expect "a job of six epochs succeeds" has '"status":"succeeded"' "$job"
 model=$(field fine_tuned_model <<<"$job")
 expect "of its epoch checkpoints the newest two and the best stay" wait_for 90 few_epochs
 first=$(curl -s "$url/v1/fine_tuning/jobs/$id/checkpoints?limit=10" | grep -o 'ft:mini:[^"]*:ckpt-step-[0-9]*' | sort -t- -k3n | head -n 1)
-call "$url/v1/models/$first"
+removed() { call "$url/v1/models/$1" && [ "$status" = 410 ]; }
+wait_for 20 removed "$first"
 expect "what was removed is answered 410, with when and why" is "$status $(field code <<<"$answer")" "410 gone"
 expect "in words" has 'was removed at 2.*epoch checkpoints are kept the newest 2' "$answer"
 call "$url/v1/fine_tuning/jobs/$id/checkpoints?limit=10"
 expect "its figures are still listed" is "$(grep -o '"step_number"' <<<"$answer" | wc -l)" 6
-expect "the log tells it" grep -q "removed model .*$first" "$work/needled.log"
+expect "the log tells it" wait_for 20 grep -q "removed model .*$first" "$work/needled.log"
 call "$url/v1/models/$model"
 expect "the model itself stays" is "$status" 200
 stop_daemon
@@ -52,7 +53,7 @@ upload "$work/large.jsonl"
 large=$file
 gone() { call "$url/v1/files/$1"; [ "$status" = 410 ]; }
 expect "uploads together stay below their limit: the oldest goes" wait_for 90 gone "$small"
-expect "its bytes go with it" [ ! -e "$state/uploads/$small" ]
+expect "its bytes go with it" wait_for 20 [ ! -e "$state/uploads/$small" ]
 stop_daemon
 
 # ---- what nobody names, and what is not there

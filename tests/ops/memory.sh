@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Memory stays flat: over a large upload, and over 2,000 steps of a tiny job while a client follows its stream
-# (resident memory of the daemon at step 200 and at the end, from /proc).
+# (resident memory of the daemon at step 200, at step 2,000 and after the end, from /proc).
 #   tests/ops/memory.sh OUT
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -27,30 +27,23 @@ expect "a file of $(wc -c <"$work/large.jsonl") bytes is taken" is "$(field line
 expect "and does not lie in memory: $grown kB more at the peak" [ $grown -lt 4096 ]
 rm "$work/large.jsonl"
 
-for n in $(seq 40); do
-    printf '{"query":"say %d","tools":[],"answers":[]}\n' "$n"
-done >"$work/data.jsonl"
-upload "$work/data.jsonl"
-create_with '"n_epochs":50,"batch_size":1,"lora_rank":4,"lora_alpha":8,"val_split":0' mini
-expect "a job of 2,000 steps is taken" is "$status" 200
+create_lasting mini
+expect "a job of more than 2,000 steps is taken" is "$status" 200
 curl -sN "$url/v1/fine_tuning/jobs/$id/events?stream=true" >"$work/stream" &
 reader=$!
 
 resident_kb() { sed -n 's/^VmRSS:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$daemon/status"; }
-steps=0 first= first_step=0 last=0 last_step=0
-while kill -0 $reader 2>/dev/null; do
-    now=$(resident_kb)
-    steps=$(curl -s "$url/v1/fine_tuning/jobs/$id" | field completed_steps)
-    if [ "${steps:-0}" -ge 200 ] && [ "$steps" -lt 2000 ]; then
-        [ -n "$first" ] || { first=$now first_step=$steps; }
-        last=$now last_step=$steps
-    fi
-    sleep 0.1
-done
+steps() { curl -s "$url/v1/fine_tuning/jobs/$id" | field completed_steps; }
+made() { [ "$(steps)" -ge "$1" ] 2>/dev/null; }
+wait_for 60 made 200
+first_step=$(steps) first=$(resident_kb)
+wait_for 200 made 2000
+last_step=$(steps) last=$(resident_kb)
+call -X POST "$url/v1/fine_tuning/jobs/$id/cancel"
 wait $reader
 after=$(resident_kb)
-expect "all steps are made" is "$(curl -s "$url/v1/fine_tuning/jobs/$id" | field completed_steps)" 2000
-expect "and told" is "$(grep -c '^event: metrics' "$work/stream")" 2000
-flat() { [ "$last_step" -gt 1500 ] && [ $((last - first)) -le 1024 ] && [ $((after - first)) -le 1024 ]; }
+expect "all steps are told" is "$(grep -c '^event: metrics' "$work/stream")" "$(steps)"
+# SQLite's cache of pages fills up meanwhile, to 2 MB; by when depends on how many steps go into one commit.
+flat() { [ "$last_step" -ge 2000 ] && [ $((last - first)) -le 3072 ] && [ $((after - first)) -le 3072 ]; }
 expect "memory is flat: $first kB at step $first_step, $last kB at step $last_step, $after kB after the end" flat
 stop_daemon

@@ -131,12 +131,13 @@ expect "submit waits and is status 0" has '^0 .*succeeded: ft:mini' "$status ${a
 quick=$(grep -o 'ftjob-[A-Za-z0-9]*' <<<"$answer" | head -n 1)
 ctl submit "$work/data.jsonl" --model mini "${hyper[@]}" --set learning_rate=1e9 --set n_epochs=2
 expect "a job that fails is status 1" has '^1 .*failed: ' "$status ${answer//$'\n'/ }"
-ctl submit "$work/data.jsonl" --model mini "${hyper[@]}" --set n_epochs=50 --no-watch --json
+lasting_lines >"$work/lasting.jsonl"
+ctl submit "$work/lasting.jsonl" --model mini "${hyper[@]}" --set n_epochs=50 --no-watch --json
 long=$(field id <<<"$answer")
 expect "--no-watch --json prints the job alone" has '^0 \{"id":"ftjob-[^\n]*\}$' "$status $answer"
 needlectl watch "$long" >"$work/watched" 2>&1 &
 watcher=$!
-wait_for 20 grep -q '^step ' "$work/watched"
+wait_for 60 grep -q '^step ' "$work/watched"
 kill -INT $watcher
 wait $watcher
 status=$?

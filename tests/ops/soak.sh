@@ -72,8 +72,10 @@ done
 expect "all $total jobs succeed, round by round" is "$measured" "$rounds"
 expect "a day has gone by" is "$clock" $((24 * 3600))
 expect "none has another end" is "$(for state in failed cancelled paused queued running; do count_jobs $state; done | xargs)" "0 0 0 0 0"
-expect "descriptors are flat: $first_fds, then $fds" [ "$fds" -le $((first_fds + 2)) ] # one that just closes
-expect "threads are flat: $first_threads, then $threads" [ "$threads" -le "$first_threads" ]
+flat_fds() { [ "$(descriptors)" -le $((first_fds + 2)) ]; } # one that just closes
+flat_threads() { [ "$(from_status Threads)" -le "$first_threads" ]; }
+expect "descriptors are flat: $first_fds, then $fds" wait_for 10 flat_fds
+expect "threads are flat: $first_threads, then $threads" wait_for 10 flat_threads
 case $out in
 *asan*|*tsan*) echo "skip - memory stays flat: a sanitizer keeps what is freed for a while" ;;
 *) expect "memory is flat: $first_kb kB, then $kb kB" [ "$kb" -le $((first_kb + 4096)) ] ;;

@@ -54,7 +54,7 @@ watch=$!
 "$out/needlectl" events --follow --types state,done --after 0 >"$work/lines" 2>&1 &
 follow=$!
 expect "events of all jobs come" wait_for 60 has_line "\"fine_tuning_job_id\":\"$long\".*\"number\":60}" "$work/all"
-expect "watch shows steps" wait_for 60 has_line '^step 60/1000000' "$work/watched"
+expect "watch shows steps" wait_for 60 has_line '^step 60/500000' "$work/watched"
 stop_daemon
 expect "a stop ends with status 0" is "$?" 0
 expect "it ends the stream of all jobs" wait_for 30 left $all
@@ -65,7 +65,7 @@ seen=$(ids "$work/all" | tail -n 1)
 start_daemon "$out" --listen "127.0.0.1:$port" || exit 1
 curl -sN --max-time 120 -H "Last-Event-ID: $seen" "$url/v1/events?stream=true" >"$work/more" &
 all=$!
-expect "watch goes on by itself" wait_for 60 has_line '^step 400/1000000' "$work/watched"
+expect "watch goes on by itself" wait_for 60 has_line '^step 400/500000' "$work/watched"
 steps=$(sed -n 's|^step \([0-9]*\)/.*|\1|p' "$work/watched") # not of a line that is half written
 expect "no step is shown twice" is "$(sort <<<"$steps" | uniq -d)" ''
 expect "and none is left out" is "$steps" "$(seq "$(head -n 1 <<<"$steps")" "$(tail -n 1 <<<"$steps")")"
