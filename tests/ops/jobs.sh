@@ -139,16 +139,19 @@ follow "$first"
 # ---- going on from a model -----------------------------------------------------------------------
 
 go_on() { send "{\"model\":\"$1\",\"training_file\":\"$two\",\"hyperparameters\":{\"n_epochs\":2,\"max_len\":192$2}}"; }
+create_lasting # has the device: the next one waits
+holder=$id
+runs() { [ "$(curl -s "$jobs/$1" | field completed_steps)" -gt 0 ] 2>/dev/null; }
+expect "a job has the device" wait_for 60 runs "$holder"
 go_on "$several_model" ""
 child=$id
 expect "a job goes on from a model" has "^200.*\"model\":\"$several_model\"" "$status $answer"
 expect "with its rank and alpha" has '"lora_rank":4,"lora_alpha":8,' "$answer"
 expect "it names base and parent" has "\"base_model\":\"needle-3\",\"parent_model\":\"$several_model\"" "$answer"
-call -X POST "$jobs/$child/pause" # validating_files or queued or running: it is held, or it is not
 call -D "$work/head" -X DELETE "$models/$several_model"
 expect "its parent cannot be deleted meanwhile" is "$status $(field code <<<"$answer")" "409 model_in_use"
 expect "which is not to be tried again" has '^x-should-retry: false' "$(tr -d '\r' <"$work/head")"
-call -X POST "$jobs/$child/resume"
+call -X POST "$jobs/$holder/cancel"
 follow "$child"
 expect "it succeeds" is "$(field status <<<"$job")" succeeded
 child_model=$(field fine_tuned_model <<<"$job")
@@ -171,11 +174,9 @@ expect "where a model came from stays known" has "\"parent_model\":\"$several_mo
 upload tests/fixtures/needle3/train.jsonl
 send "{\"model\":\"needle-3\",\"training_file\":\"$file\",\"hyperparameters\":{$quick,\"n_epochs\":50,\"batch_size\":2}}"
 expect "a long job is refused with twice the same name" is "$status" 400
-long="\"lora_rank\":4,\"lora_alpha\":8,\"n_epochs\":50,\"batch_size\":2,\"max_len\":192,\"data_rules\":\"as_reference\""
-send "{\"model\":\"needle-3\",\"training_file\":\"$file\",\"hyperparameters\":{$long}}"
+create_lasting
 long_job=$id
-runs() { call "$jobs/$long_job" && [ "$(field completed_steps <<<"$answer")" -gt 0 ]; }
-expect "a long job runs" wait_for 60 runs
+expect "a long job runs" wait_for 60 runs "$long_job"
 call -X POST -H 'Content-Type: application/json' -H 'Content-Length: 0' "$jobs/$long_job/pause"
 expect "a running job is paused, with the empty body that the SDK sends" is "$status $(field status <<<"$answer")" "200 paused"
 call -X POST "$jobs/$long_job/pause"
@@ -196,7 +197,7 @@ expect "it is resumed" is "$status" 200
 expect "to a state that goes on" has 'queued|running' "$(field status <<<"$answer")"
 goes_on() { call "$jobs/$long_job" && [ "$(field completed_steps <<<"$answer")" -gt "$paused_at" ]; }
 expect "and goes on after its step" wait_for 60 goes_on
-call "$jobs/$long_job/events?limit=1000"
+call "$jobs/$long_job/events?limit=1000&types=message"
 expect "saying so" has "Training goes on after step $paused_at of" "$answer"
 call -X POST "$jobs/$long_job/resume"
 expect "to resume a running job is harmless" is "$status" 200
@@ -211,6 +212,9 @@ done
 
 # ---- lists ---------------------------------------------------------------------------------------
 
+create_lasting # else one might have succeeded before it is cancelled
+holder=$id
+expect "a job has the device meanwhile" wait_for 60 runs "$holder"
 marked() { send "{\"model\":\"needle-3\",\"training_file\":\"$two\",\"metadata\":$1,\"hyperparameters\":{$quick}}" && call -X POST "$jobs/$id/cancel"; }
 marked '{"team":"a","run":"7"}'
 marked '{"team":"a b&c","run":""}'
@@ -219,6 +223,7 @@ listed() {
     call -g "$jobs?limit=100&$2"
     expect "$2 finds $1" is "$status $(count_jobs)" "200 $1"
 }
+call -X POST "$jobs/$holder/cancel"
 listed 2 'metadata%5Bteam%5D=a'
 listed 2 'metadata[team]=a'
 listed 1 'metadata%5Bteam%5D=a&metadata%5Brun%5D=7'
@@ -370,8 +375,7 @@ ctl models delete "$child_model"
 expect "once" has "^1 .*no model" "$status $answer"
 ctl billing
 expect "limits are shown" has '^0 jobs +0, no limit' "$status $answer"
-file=$two
-create_with "$long"
+create_lasting
 ctl pause "$id"
 wait_until_queued() { [ "$status" = 0 ] || ctl pause "$id"; [ "$status" = 0 ]; }
 expect "a job is paused" wait_for 30 wait_until_queued

@@ -19,6 +19,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -29,6 +30,7 @@
 
 typedef ssize_t pwrite_function(int descriptor, const void *bytes, size_t size, off_t offset);
 typedef int open_function(const char *path, int flags, ...);
+typedef FILE *fopen_function(const char *path, const char *mode);
 
 static void wait_ms(long ms)
 {
@@ -71,6 +73,16 @@ ssize_t pwrite(int descriptor, const void *bytes, size_t size, off_t offset)
     return written;
 }
 
+static void note_reading(const char *path)
+{
+    if (!strstr(path, "/uploads/file-"))
+        return;
+    if (getenv("HOLD_READING"))
+        hold();
+    if (getenv("DIE_READING"))
+        (void)kill(getpid(), SIGKILL);
+}
+
 int open(const char *path, int flags, ...)
 {
     open_function *next = (open_function *)dlsym(RTLD_NEXT, "open");
@@ -80,11 +92,16 @@ int open(const char *path, int flags, ...)
     va_start(rest, flags);
     mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
     va_end(rest);
-    if ((flags & O_ACCMODE) == O_RDONLY && strstr(path, "/uploads/file-")) {
-        if (getenv("HOLD_READING"))
-            hold();
-        if (getenv("DIE_READING"))
-            (void)kill(getpid(), SIGKILL);
-    }
+    if ((flags & O_ACCMODE) == O_RDONLY)
+        note_reading(path);
     return next(path, flags, mode);
+}
+
+FILE *fopen(const char *path, const char *mode)
+{
+    fopen_function *next = (fopen_function *)dlsym(RTLD_NEXT, "fopen");
+
+    if (mode[0] == 'r')
+        note_reading(path);
+    return next(path, mode);
 }
