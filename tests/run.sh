@@ -27,7 +27,7 @@ count() {
     passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
     if [ "$bad" -gt 0 ]; then
         printf 'FAIL  %-40s %d ok, %d failed (status %d)\n' "$3" "$ok" "$bad" "$2"
-        tail -n 60 "$1"
+        tests/support/failures.sh "$1"
     else
         printf 'ok    %-40s %d ok%s\n' "$3" "$ok" "$([ "$skip" -gt 0 ] && echo ", $skip skipped")"
     fi
@@ -77,7 +77,7 @@ if [ "$what" = all ]; then
         passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
         if [ "$bad" -gt 0 ]; then
             printf 'FAIL  %-40s %d ok, %d failed (status %d)\n' "$name" "$ok" "$bad" "$status"
-            tail -n 60 "$log"
+            tests/support/failures.sh "$log"
         else
             printf 'ok    %-40s %d ok%s, %d s\n' "$name" "$ok" \
                 "$([ "$skip" -gt 0 ] && echo ", $skip skipped")" "$(cat "$log.seconds")"

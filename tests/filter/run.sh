@@ -52,7 +52,7 @@ count() { # STATUS LOG NAME
     passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + $(grep -ac '^skip - ' "$2")))
     if [ "$bad" -gt 0 ]; then
         echo "not ok - $3 under the filter (status $1)"
-        grep -aA 3 '^not ok' "$2" || tail -n 30 "$2"
+        tests/support/failures.sh "$2" 30
     else
         echo "ok - $3 under the filter: $ok"
     fi
@@ -78,7 +78,7 @@ if [ "${2:-}" != sample ]; then
     tests/http/run.sh "$filtered" >"$log" 2>&1
     line=$(tail -n 1 "$log")
     echo "tests/http under the filter: $line"
-    [ "${line#*, 0 failed}" != "$line" ] || tail -n 60 "$log"
+    [ "${line#*, 0 failed}" != "$line" ] || tests/support/failures.sh "$log"
     read -r p f s <<<"$(sed -E 's/^([0-9]+) passed, ([0-9]+) failed(, ([0-9]+) skipped)?$/\1 \2 \4/' <<<"$line")"
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + ${s:-0}))
 fi

@@ -40,7 +40,7 @@ for name in "${names[@]}"; do
     else
         failed=$((failed + 1))
         printf 'FAIL  %s\n' "$name"
-        tail -n 60 "$log"
+        tests/support/failures.sh "$log"
     fi
 done
 echo

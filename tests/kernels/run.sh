@@ -11,12 +11,12 @@ log=$logs/log
 trap 'rm -rf "$logs"' EXIT
 export OPENBLAS_NUM_THREADS=1 LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp ${LSAN_OPTIONS:-}"
 
-# said NAME OK BAD SKIPPED: adds up and says so; with failures, the end of the log too.
+# said NAME OK BAD SKIPPED: adds up and says so; with failures, what failed too.
 said() {
     passed=$((passed + $2)) failed=$((failed + $3)) skipped=$((skipped + $4))
     if [ "$3" -gt 0 ]; then
         printf 'FAIL  %-40s %d ok, %d failed\n' "$1" "$2" "$3"
-        tail -n 60 "$log"
+        tests/support/failures.sh "$log"
     else
         printf 'ok    %-40s %d ok%s\n' "$1" "$2" "$([ "$4" -gt 0 ] && echo ", $4 skipped")"
     fi

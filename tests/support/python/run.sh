@@ -29,7 +29,7 @@ fi
 
 status=0
 rm -f "$results"
-NEEDLED_OUT=$out timeout -k 10 "$seconds" "$venv/bin/python" -B -m pytest -p no:cacheprovider -q -rs --junitxml "$results" "tests/$suite" "$@" || status=$?
+NEEDLED_OUT=$out timeout -k 10 "$seconds" "$venv/bin/python" -B -m pytest -p no:cacheprovider -q -rfEs --junitxml "$results" "tests/$suite" "$@" || status=$?
 "$venv/bin/python" - "$results" <<'EOF'
 import sys, xml.etree.ElementTree as tree
 passed = failed = skipped = 0
