@@ -260,10 +260,23 @@ static bool makes_room(const struct request *request)
            strcmp(last, "pause") == 0;
 }
 
+/* What is open to all to be read speaks of the daemon and not of its state: it is answered without. */
 static bool try_to_handle(struct request *request, struct error *err)
 {
-    return stores_take(request->services->stores, &request->store, err) &&
-           guard_check_owner(request, err) && request->route->handle(request, err);
+    const struct services *services = request->services;
+    const bool reads = strcmp(request->method, "GET") == 0;
+    struct error gone = {0};
+    const bool is_there = scheduler_check_state(services->scheduler, &gone);
+
+    if (!is_there && !(reads && request->route->access == ROUTE_OPEN)) {
+        *err = gone;
+        return false;
+    }
+    if (is_there && !stores_take(services->stores, &request->store, err))
+        return false;
+    /* What was changed in a folder that is gone meanwhile was not changed. */
+    return guard_check_owner(request, err) && request->route->handle(request, err) &&
+           (reads || scheduler_check_state(services->scheduler, err));
 }
 
 static void handle(struct request *request)

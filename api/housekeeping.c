@@ -8,9 +8,10 @@
 #include "daemon/sched/datasets.h"
 #include "daemon/sched/scheduler.h"
 
-#define BETWEEN_NS INT64_C(5000000000)
-#define GONE_KEPT_S 86400 /* where a deleted record stood in its list */
-#define WHOLE_KEPT_S 3600 /* every step of a job that ended */
+#define BETWEEN_NS INT64_C(1000000000) /* looks at the state folder */
+#define SWEEP_NS INT64_C(5000000000)   /* the rest */
+#define GONE_KEPT_S 86400              /* where a deleted record stood in its list */
+#define WHOLE_KEPT_S 3600              /* every step of a job that ended */
 
 void housekeeping_init(struct housekeeping *housekeeping, struct pool *pool,
                        const struct services *services)
@@ -31,6 +32,7 @@ static bool keep_small(struct housekeeping *housekeeping, struct store *store, s
         if (!upkeep_thin(store, &housekeeping->upkeep, (int64_t)services->metrics_kept,
                          now_unix_s - WHOLE_KEPT_S, &more, err))
             return false;
+        pulse_beat();
     }
     return true;
 }
@@ -39,9 +41,15 @@ static void work(struct pool_task *task)
 {
     struct housekeeping *housekeeping = (struct housekeeping *)task; /* its first member */
     const struct services *services = housekeeping->services;
+    const int64_t now_ns = clock_monotonic_ns();
     struct store *store = NULL;
     struct error err = {0};
 
+    pulse_begin(&housekeeping->pulse);
+    scheduler_look_at_disk(services->scheduler);
+    if (now_ns < housekeeping->sweep_ns || !scheduler_check_state(services->scheduler, NULL))
+        goto out;
+    housekeeping->sweep_ns = now_ns + SWEEP_NS;
     if (!stores_take(services->stores, &store, &err) ||
         !datasets_sweep(services->state_folder, store, &err))
         log_write(LOG_LEVEL_WARN, "put away what is over: %s", err.message);
@@ -52,8 +60,9 @@ static void work(struct pool_task *task)
     if (store && !scheduler_sweep(services->scheduler, store, &err))
         log_write(LOG_LEVEL_WARN, "remove what is too old: %s", err.message);
     (void)scheduler_report_disk(services->scheduler, &err, false); /* looked at again in a while */
-    scheduler_look_at_disk(services->scheduler);
     stores_give(services->stores, store);
+out:
+    pulse_end();
     atomic_store_explicit(&housekeeping->busy, false, memory_order_release);
 }
 

@@ -47,6 +47,7 @@ static const struct {
     {"quota_exceeded", 402}, /* as the hosted platform answers */
     {"idempotency_key_reused", 422}, {"missing_scope", 403}, {"not_owner", 403},
     {"queue_limit_reached", 429},    {"not_available", 501}, {"gone", 410},
+    {ERROR_STATE_GONE, 503},
 };
 
 static unsigned status_of(const struct error *err)

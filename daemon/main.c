@@ -30,6 +30,7 @@
 #define EXIT_USAGE 2  /* a bad setting: restarting does not help */
 #define EXIT_ABSENT 3 /* a device that the settings demand is not there: it may come */
 #define EXIT_STATE 4  /* a damaged or foreign database: nothing but a person helps */
+#define EXIT_MOVED 5  /* another state lies where ours was: a new start takes it up */
 #define STOP_WAIT_NS (20 * INT64_C(1000000000)) /* for workers, when a manager grants the time */
 
 #define DAY_S 86400
@@ -118,7 +119,8 @@ static bool start(struct daemon_parts *parts, struct error *err)
 
     if (!json_self_test(err) || !make_folders(config, err) || !take_lock(parts, err) ||
         !disk_open(config->state_dir, config->disk_reserve_bytes, &parts->disk, err) ||
-        !open_store(parts, err) || !keeping_recover(config->state_dir, parts->store, err))
+        !open_store(parts, err) || !keeping_recover(config->state_dir, parts->store, err) ||
+        !disk_settle(parts->disk, parts->database_path, err))
         return false;
     parts->feed = events_feed_new();
     if (parts->feed == NULL)
@@ -156,7 +158,10 @@ static void stop(struct daemon_parts *parts)
     server_stop(parts->server);
     scheduler_stop(parts->scheduler);
     events_feed_free(parts->feed);
-    store_close(parts->store); /* the disk's record stays: threads left behind may look into it */
+    /* The last one that closes a database removes its log by name, which may be another's by now. */
+    if (disk_check_home(parts->disk, NULL))
+        store_close(parts->store);
+    /* the disk's record stays: threads left behind may look into it */
     if (parts->lock >= 0)
         (void)close(parts->lock); /* nothing was written to it */
 }
@@ -236,22 +241,46 @@ static void log_start(const struct daemon_parts *parts)
               server_port(parts->server));
 }
 
+static bool is_moved(void *context)
+{
+    const struct daemon_parts *parts = context;
+
+    return disk_is_replaced(parts->disk);
+}
+
+/* Until it is to end; returns the exit status. */
+static int wait_for_end(struct daemon_parts *parts)
+{
+    const struct service_parts service = {.server = parts->server,
+                                          .scheduler = parts->scheduler,
+                                          .reload = reload,
+                                          .is_over = is_moved,
+                                          .context = parts};
+    int number;
+
+    log_start(parts);
+    number = service_wait(&service);
+    if (number != 0) {
+        log_write(LOG_LEVEL_INFO, "stopping: %s", strsignal(number));
+        return 0;
+    }
+    log_write(LOG_LEVEL_ERROR,
+              "stopping: another database lies in '%s', which a new start takes up",
+              parts->config.state_dir);
+    return EXIT_MOVED;
+}
+
 static int run(struct daemon_parts *parts)
 {
     struct error err = {0};
     bool started;
-    int status = 0;
+    int status;
 
     service_begin_start();
     started = start(parts, &err);
     service_end_start();
     if (started) {
-        const struct service_parts service = {.server = parts->server,
-                                              .scheduler = parts->scheduler,
-                                              .reload = reload,
-                                              .context = parts};
-        log_start(parts);
-        log_write(LOG_LEVEL_INFO, "stopping: %s", strsignal(service_wait(&service)));
+        status = wait_for_end(parts);
     } else {
         log_write(LOG_LEVEL_ERROR, "cannot start: %s", err.message);
         status = exit_status_of(&err);

@@ -25,8 +25,7 @@
 #define EXTEND_MS 5000            /* between two requests for more time, */
 #define EXTEND_NS (15 * NS_PER_S) /* each for so much */
 #define EXTEND_MAX (30 * 60 / 5)  /* of them: what takes longer than half an hour hangs */
-#define WORKER_PATIENCE                                                                            \
-    10 /* a worker's layers and files may take so many times the watchdog's limit */
+#define WORKER_PATIENCE 10        /* layers and files may take so many times the watchdog's limit */
 
 /* ---- signals ---- */
 
@@ -192,7 +191,7 @@ struct watch {
     bool runs;
     int64_t limit_ns;          /* the manager's; 0: it watches nothing */
     _Atomic int64_t answer_ns; /* when the server answered last; relaxed: it guards nothing */
-    bool was_stuck;            /* main's */
+    char stuck[96];            /* main's: who was told not to move; "" nobody */
     pthread_mutex_t lock;
     pthread_cond_t ended;
     bool over; /* guarded by lock */
@@ -261,8 +260,8 @@ static void watch_end(struct watch *watch)
     (void)pthread_mutex_destroy(&watch->lock);
 }
 
-/* Whether everything moves; else what does not. */
-static bool is_moving(const struct watch *watch, const struct scheduler *scheduler, char *ret_what,
+/* Whether everything moves; else who does not. */
+static bool is_moving(const struct watch *watch, const struct scheduler *scheduler, char *ret_who,
                       size_t size)
 {
     const int64_t silent_ns =
@@ -270,36 +269,30 @@ static bool is_moving(const struct watch *watch, const struct scheduler *schedul
     const int64_t patience_ns = watch->limit_ns < INT64_MAX / WORKER_PATIENCE
                                     ? watch->limit_ns * WORKER_PATIENCE
                                     : INT64_MAX;
-    const char *device = NULL;
 
     if (silent_ns > watch->limit_ns / 4 * 3) {
-        (void)snprintf(ret_what, size,
-                       "server, scheduler or database have not answered for %" PRId64 " ms",
-                       silent_ns / 1000000);
+        (void)snprintf(ret_who, size, "server, scheduler or database");
         return false;
     }
-    if (scheduler_is_stuck(scheduler, patience_ns, &device)) {
-        (void)snprintf(ret_what, size, "the job on %s has not moved for %" PRId64 " s", device,
-                       patience_ns / NS_PER_S);
-        return false;
-    }
-    return true;
+    return !scheduler_find_stuck(scheduler, patience_ns, ret_who, size) &&
+           !server_find_stuck(watch->server, watch->limit_ns, ret_who, size);
 }
 
 static void ping(struct watch *watch, const struct scheduler *scheduler)
 {
-    char what[128];
+    char who[sizeof(watch->stuck)];
 
     if (!watch->runs)
         return;
-    if (is_moving(watch, scheduler, what, sizeof(what))) {
+    if (is_moving(watch, scheduler, who, sizeof(who))) {
         notify_send("WATCHDOG=1");
-        if (watch->was_stuck)
+        if (watch->stuck[0] != '\0')
             log_write(LOG_LEVEL_INFO, "everything moves again");
-        watch->was_stuck = false;
-    } else if (!watch->was_stuck) {
-        log_write(LOG_LEVEL_ERROR, "%s: the watchdog is not told that we are well", what);
-        watch->was_stuck = true;
+        watch->stuck[0] = '\0';
+    } else if (strcmp(watch->stuck, who) != 0) { /* each once, also one after the other */
+        log_write(LOG_LEVEL_ERROR,
+                  "%s has not moved for too long: the watchdog is not told that we are well", who);
+        memcpy(watch->stuck, who, sizeof(who));
     }
 }
 
@@ -344,7 +337,7 @@ int service_wait(const struct service_parts *parts)
     const bool heard = notify_is_heard();
     struct status status = {.told_ns = 0};
     struct watch watch;
-    int tick_ms = heard ? TICK_MS : -1; /* -1: there is nothing to do but for a signal */
+    int tick_ms = TICK_MS;
     int number;
 
     watch_begin(&watch, parts->server);
@@ -359,7 +352,7 @@ int service_wait(const struct service_parts *parts)
         number = wait_for_signal(-1, tick_ms);
         if (number == SIGHUP)
             reload(parts);
-    } while (number != SIGTERM && number != SIGINT);
+    } while (number != SIGTERM && number != SIGINT && !parts->is_over(parts->context));
     watch_end(&watch);
-    return number;
+    return number == SIGTERM || number == SIGINT ? number : 0;
 }

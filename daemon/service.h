@@ -24,6 +24,8 @@ struct service_parts {
     struct scheduler *scheduler;
     bool (*reload)(void *context,
                    struct error *err); /* for SIGHUP; on failure nothing has changed */
+    /* Asked every second; true ends the wait as a signal does: what it stands on is gone for good. */
+    bool (*is_over)(void *context);
     void *context;
 };
 
@@ -34,7 +36,7 @@ MUST_CHECK bool service_take_signals(struct error *err);
 void service_begin_start(void);
 void service_end_start(void);
 
-/* Ready. Returns the number of the signal that ends it. */
+/* Ready. Returns the number of the signal that ends it, 0 for is_over. */
 int service_wait(const struct service_parts *parts);
 
 /* Around a stop: a second SIGTERM sets *hurry. */

@@ -220,6 +220,8 @@ bool store_open(const char *path, bool migrate, struct store **ret_store, struct
     if (lstat(path, &info) != 0) {
         if (errno != ENOENT)
             return error_set(err, ERR_IO, "open database '%s': %s", path, strerrordesc_np(errno));
+        if (!migrate)
+            return error_set_word(err, ERR_IO, ERROR_STATE_GONE, "", "database '%s' is gone", path);
         if (!create(path, err)) {
             error_wrap(err, "create database '%s'", path);
             return false;

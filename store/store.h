@@ -24,7 +24,8 @@
 
 struct store;
 
-/* Creates the file where missing. migrate: apply migrations and check integrity (main's first open). */
+/* migrate: main's first open, which creates the file where missing, applies migrations and checks integrity.
+ * Later ones find a file that is missing ERR_IO with the word state_gone. */
 MUST_CHECK bool store_open(const char *path, bool migrate, struct store **ret_store,
                            struct error *err);
 void store_close(struct store *store); /* NULL is fine */

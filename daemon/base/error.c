@@ -52,7 +52,8 @@ void error_wrap(struct error *err, const char *format, ...)
 bool error_is_disk(const struct error *err)
 {
     return err &&
-           (strcmp(err->word, ERROR_DISK_FULL) == 0 || strcmp(err->word, ERROR_DISK_FAULT) == 0);
+           (strcmp(err->word, ERROR_DISK_FULL) == 0 || strcmp(err->word, ERROR_DISK_FAULT) == 0 ||
+            strcmp(err->word, ERROR_STATE_GONE) == 0);
 }
 
 const char *error_disk_word(int number)

@@ -57,6 +57,7 @@ static inline bool error_false(void)
 /* The words of a write that failed for the disk's sake: it may go on when the disk takes writes again. */
 #define ERROR_DISK_FULL "disk_full"
 #define ERROR_DISK_FAULT "disk_error"
+#define ERROR_STATE_GONE "state_gone" /* the folder that it would go to is not there any more */
 bool error_is_disk(const struct error *err);
 /* The word for a system call's errno, "" when it is not the disk that is at fault. */
 const char *error_disk_word(int number);

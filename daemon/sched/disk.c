@@ -5,6 +5,7 @@
 #include "daemon/base/json.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/log.h"
+#include "daemon/sched/home.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -30,6 +31,7 @@ struct disk {
     char folder[LIMIT_PATH_BYTES];
     uint64_t reserve_bytes, piece_bytes;
     _Atomic size_t piece_count; /* on disk; they are taken from the end */
+    struct home home;           /* written before there are threads */
     pthread_mutex_t lock;
     int64_t given_ns;              /* guarded by lock: when the last piece was given up */
     struct error fault;            /* guarded by lock: ERR_NONE in service */
@@ -128,6 +130,28 @@ static bool give_up_piece(struct disk *disk)
 
 /* ---- in and out of service --------------------------------------------------------------------------- */
 
+static bool is_gone(const struct error *fault)
+{
+    return strcmp(fault->word, ERROR_STATE_GONE) == 0;
+}
+
+static void log_fault(const struct disk *disk, const struct error *why)
+{
+    if (is_gone(why))
+        log_write(
+            LOG_LEVEL_ERROR,
+            "%s. It was '%s'. Running jobs stop and nothing is taken or answered from it until "
+            "it is back",
+            why->message, disk->folder);
+    else
+        log_write(LOG_LEVEL_ERROR,
+                  "the disk of '%s' %s: %s. Jobs wait, creates and uploads are refused; reading, "
+                  "deleting and cancelling go on",
+                  disk->folder,
+                  strcmp(why->word, ERROR_DISK_FULL) == 0 ? "is full" : "takes no writes",
+                  why->message);
+}
+
 static bool report(struct disk *disk, const struct error *why, bool is_urgent)
 {
     const int64_t now_ns = clock_monotonic_ns();
@@ -139,7 +163,8 @@ static bool report(struct disk *disk, const struct error *why, bool is_urgent)
     is_short = read_free(disk, &free_bytes) && free_bytes < disk->piece_bytes;
     full = strcmp(why->word, ERROR_DISK_FULL) == 0;
     (void)pthread_mutex_lock(&disk->lock);
-    news = disk->fault.code == ERR_NONE;
+    /* Where there is no folder it does not matter any more what its disk refused. */
+    news = disk->fault.code == ERR_NONE || (is_gone(why) && !is_gone(&disk->fault));
     if (news) {
         disk->fault = *why;
         if (now_ns - disk->back_ns > RELAPSE_NS || disk->back_ns == 0)
@@ -151,10 +176,7 @@ static bool report(struct disk *disk, const struct error *why, bool is_urgent)
         disk->given_ns = now_ns;
     (void)pthread_mutex_unlock(&disk->lock);
     if (news)
-        log_write(LOG_LEVEL_ERROR,
-                  "the disk of '%s' %s: %s. Jobs wait, creates and uploads are refused; reading, "
-                  "deleting and cancelling go on",
-                  disk->folder, full ? "is full" : "takes no writes", why->message);
+        log_fault(disk, why);
     return give && give_up_piece(disk);
 }
 
@@ -179,16 +201,44 @@ bool disk_check_service(struct disk *disk, struct error *err)
     (void)pthread_mutex_unlock(&disk->lock);
     if (fault.code == ERR_NONE)
         return true;
-    if (strncmp(fault.message, "disk ", strlen("disk ")) != 0)
+    if (!is_gone(&fault) && strncmp(fault.message, "disk ", strlen("disk ")) != 0)
         error_wrap(&fault, strcmp(fault.word, ERROR_DISK_FULL) == 0 ? "disk full" : "disk failing");
     if (err)
         *err = fault;
     return false;
 }
 
+bool disk_check_home(struct disk *disk, struct error *err)
+{
+    struct error why = {0};
+
+    if (!disk || home_look(&disk->home, &why) == HOME_SAME)
+        return true;
+    (void)disk_report(disk, &why); /* which has no use for the ballast */
+    if (err)
+        *err = why;
+    return false;
+}
+
+bool disk_is_replaced(const struct disk *disk)
+{
+    return home_look(&disk->home, NULL) == HOME_REPLACED;
+}
+
 bool disk_check_room(struct disk *disk, uint64_t more_bytes, struct error *err)
 {
-    return !disk || (disk_check_service(disk, err) && check_free(disk, more_bytes, err));
+    return !disk || (disk_check_home(disk, err) && disk_check_service(disk, err) &&
+                     check_free(disk, more_bytes, err));
+}
+
+static bool was_gone(struct disk *disk)
+{
+    bool gone;
+
+    (void)pthread_mutex_lock(&disk->lock);
+    gone = is_gone(&disk->fault);
+    (void)pthread_mutex_unlock(&disk->lock);
+    return gone;
 }
 
 /* Whether it is time to try; the next time is set. */
@@ -209,32 +259,59 @@ static bool is_due(struct disk *disk)
     return due;
 }
 
+/* False: it is known to take none, without a try. */
+static bool may_take_writes(struct disk *disk)
+{
+    struct statvfs about;
+    struct error err = {0};
+
+    if (statvfs(disk->folder, &about) != 0 || (about.f_flag & ST_RDONLY) == 0)
+        return true;
+    (void)error_set_word(&err, ERR_IO, ERROR_DISK_FAULT, "", "it is mounted read-only");
+    (void)disk_report(disk, &err); /* which has no use for the ballast */
+    return false;
+}
+
+static void set_in_service(struct disk *disk, const char *news)
+{
+    (void)pthread_mutex_lock(&disk->lock);
+    disk->fault = (struct error){0};
+    disk->back_ns = clock_monotonic_ns();
+    (void)pthread_mutex_unlock(&disk->lock);
+    log_write(LOG_LEVEL_INFO, "the disk of '%s' %s: the queue goes on", disk->folder, news);
+}
+
+/* Where nothing of the ballast was given up a piece is written anew: something must be. */
+static bool try_to_write(struct disk *disk, struct error *err)
+{
+    return atomic_load(&disk->piece_count) == PIECE_COUNT ? write_piece(disk, PIECE_COUNT - 1, err)
+                                                          : write_ballast(disk, err);
+}
+
 void disk_look(struct disk *disk)
 {
     struct error err = {0};
     bool out;
 
-    if (!disk)
+    if (!disk || !disk_check_home(disk, NULL))
+        return;
+    if (was_gone(disk)) { /* it is back, whatever room there is */
+        set_in_service(disk, "is back");
+        if (!try_to_write(disk, &err))
+            (void)disk_report(disk, &err);
+        return;
+    }
+    if (!may_take_writes(disk))
         return;
     out = is_due(disk);
     if (!out && (!disk_check_service(disk, NULL) || atomic_load(&disk->piece_count) == PIECE_COUNT))
         return;
     if (!check_free(disk, 0, &err))
         return; /* one that is short of room stays as it is */
-    /* Where nothing of the ballast was given up a piece is written anew: something must be. */
-    if (atomic_load(&disk->piece_count) == PIECE_COUNT ? !write_piece(disk, PIECE_COUNT - 1, &err)
-                                                       : !write_ballast(disk, &err)) {
+    if (!try_to_write(disk, &err))
         (void)disk_report(disk, &err);
-        return;
-    }
-    if (!out)
-        return;
-    (void)pthread_mutex_lock(&disk->lock);
-    disk->fault = (struct error){0};
-    disk->back_ns = clock_monotonic_ns();
-    (void)pthread_mutex_unlock(&disk->lock);
-    log_write(LOG_LEVEL_INFO, "the disk of '%s' takes writes again: the queue goes on",
-              disk->folder);
+    else if (out)
+        set_in_service(disk, "takes writes again");
 }
 
 /* ---- start, end, shown ------------------------------------------------------------------------------- */
@@ -278,6 +355,11 @@ bool disk_open(const char *state_folder, uint64_t reserve_bytes, struct disk **r
     return true;
 }
 
+bool disk_settle(struct disk *disk, const char *database_path, struct error *err)
+{
+    return home_note(&disk->home, disk->folder, database_path, err);
+}
+
 void disk_close(struct disk *disk)
 {
     if (!disk)
@@ -293,8 +375,12 @@ struct json *disk_json(struct disk *disk, char *ret_reason, size_t capacity)
     const char *state = "ok";
     uint64_t free_bytes = 0;
 
-    if (!disk_check_service(disk, &why))
-        state = strcmp(why.word, ERROR_DISK_FULL) == 0 ? "full" : "failing";
+    if (!disk_check_home(disk, &why))
+        state = "gone";
+    else if (!disk_check_service(disk, &why))
+        state = is_gone(&why)                            ? "gone"
+                : strcmp(why.word, ERROR_DISK_FULL) == 0 ? "full"
+                                                         : "failing";
     else if (disk && !check_free(disk, 0, &why))
         state = "low";
     (void)snprintf(ret_reason, capacity, "%s", why.message);

@@ -172,6 +172,7 @@ bool queue_take(void *owner, void *arguments, struct error *err)
 
     claim->found = false;
     if (queue->stopping || !slots_use(&queue->slots, device).in_service ||
+        !disk_check_home(queue->options->disk, NULL) ||
         !disk_check_service(queue->options->disk, NULL))
         return true;
     if (!waiting_choose(queue, device, &choice, err))
@@ -260,13 +261,25 @@ static bool end_with_fault(struct queue *queue, const struct queue_outcome *outc
     return requeue(queue, outcome, why, err);
 }
 
-/* A full disk is waited for, however often. One that refuses the same job's writes again and again has
- * something wrong where its files lie. */
+/* What is said of it, after "the disk" and "disk". */
+static const char *const *disk_words(const struct error *fault)
+{
+    static const char *const full[] = {"is full", "full"}, *const gone[] = {"is gone", "gone"},
+                             *const fails[] = {"fails", "failing"};
+
+    return strcmp(fault->word, ERROR_DISK_FULL) == 0    ? full
+           : strcmp(fault->word, ERROR_STATE_GONE) == 0 ? gone
+                                                        : fails;
+}
+
+/* A full disk is waited for, however often, and so is one that is gone. One that refuses the same job's
+ * writes again and again has something wrong where its files lie. */
 static bool end_with_disk_fault(struct queue *queue, const struct queue_outcome *outcome,
                                 struct error *err)
 {
     const struct error shown = changes_show(queue, outcome->job_id, outcome->fault);
-    const bool full = strcmp(outcome->fault->word, ERROR_DISK_FULL) == 0;
+    const bool refuses = strcmp(outcome->fault->word, ERROR_DISK_FAULT) == 0;
+    const char *const *words = disk_words(outcome->fault);
     struct job_change change = JOB_CHANGE_NONE;
     struct job_record job = {0};
     struct notes notes;
@@ -276,17 +289,16 @@ static bool end_with_disk_fault(struct queue *queue, const struct queue_outcome 
     if (!jobs_get(queue->store, outcome->job_id, &job, err))
         return false;
     job_record_release(&job);
-    change.device_fault = !full;
-    if (!full && job.fault_count + 1 >= QUEUE_FAULTS_MAX)
+    change.device_fault = refuses;
+    if (refuses && job.fault_count + 1 >= QUEUE_FAULTS_MAX)
         return changes_fail(queue, outcome->job_id, JOB_RUNNING, &change, outcome->fault, err);
-    (void)snprintf(reason, sizeof(reason), "disk %s: %.200s", full ? "full" : "failing",
-                   shown.message);
+    (void)snprintf(reason, sizeof(reason), "disk %s: %.200s", words[1], shown.message);
     change.state_reason = reason;
     notes_init(&notes);
     notes_add(&notes, EVENT_WARN, "state", notes_status(job_state_name(JOB_QUEUED)),
               "The disk %s (%.300s); the job is queued again and goes on from its last checkpoint "
               "when it takes writes",
-              full ? "is full" : "fails", shown.message);
+              words[0], shown.message);
     ok = changes_move(queue, outcome->job_id, JOB_RUNNING, JOB_QUEUED, &change, &notes, err);
     notes_release(&notes);
     return ok;

@@ -63,6 +63,16 @@ static void stop_for_disk(struct run *run, const struct error *why)
     atomic_store_explicit(&run->slot->stop, true, memory_order_release);
 }
 
+/* Whether the disk is to blame, also for a file that is not where it was: then *fault says so. */
+static bool is_of_disk(const struct run *run, struct error *fault)
+{
+    struct error gone = {0};
+
+    if (!disk_check_home(run->parts->queue->options->disk, &gone))
+        *fault = gone;
+    return error_is_disk(fault);
+}
+
 /* False when the store did not take it: the job was cancelled meanwhile, or the disk is full. */
 static bool update(struct run *run, const struct job_change *change, const struct notes *notes,
                    const char *doing)
@@ -398,7 +408,7 @@ static enum outcome_kind judge_failure(struct run *run, struct error *fault)
         error_set(fault, ERR_NO_MEMORY, "%s", backend_fault(run->parts->backend));
         return OUTCOME_FAILED;
     }
-    if (error_is_disk(fault)) {
+    if (is_of_disk(run, fault)) {
         stop_for_disk(run, fault);
         return OUTCOME_DISK_FAULT;
     }
@@ -483,7 +493,7 @@ static bool write_results(struct run *run, struct file_record *results, struct e
     if (results_write(run->parts->queue->options->state_folder, run->parts->store, run->job,
                       results, &err))
         return true;
-    if (error_is_disk(&err)) {
+    if (is_of_disk(run, &err)) {
         stop_for_disk(run, &err);
         *fault = err;
         return false;

@@ -4,6 +4,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
+#include "daemon/base/pulse.h"
 #include "daemon/sched/bases.h"
 #include "daemon/sched/disk.h"
 #include "daemon/sched/estimate.h"
@@ -151,7 +152,8 @@ static bool make(struct scheduler *scheduler, struct store *store, const struct 
 {
     return submission_find_repeat(store, submission, err) &&
            (submission->repeated_id[0] ||
-            (disk_check_service(scheduler->options.disk, err) &&
+            (disk_check_home(scheduler->options.disk, err) &&
+             disk_check_service(scheduler->options.disk, err) &&
              submission_read(&scheduler->options, store, request, &submission->job, err) &&
              mailbox_call(scheduler->mailbox, submission_keep, submission, err)));
 }
@@ -167,7 +169,8 @@ static bool make_sweep(struct scheduler *scheduler, struct store *store, const s
         return false;
     if (submission->repeated_id[0])
         return true;
-    if (!disk_check_service(scheduler->options.disk, err))
+    if (!disk_check_home(scheduler->options.disk, err) ||
+        !disk_check_service(scheduler->options.disk, err))
         return false;
     sweep = calloc(1, sizeof(*sweep));
     if (!sweep)
@@ -348,15 +351,21 @@ void scheduler_write_status(struct scheduler *scheduler, char *ret_text, size_t 
     buf_release(&text);
 }
 
-bool scheduler_is_stuck(const struct scheduler *scheduler, int64_t limit_ns,
-                        const char **ret_device)
+bool scheduler_find_stuck(const struct scheduler *scheduler, int64_t limit_ns, char *ret_who,
+                          size_t size)
 {
+    const struct slots *slots = &scheduler->queue->slots;
     size_t slot = 0;
 
-    if (!slots_find_stuck(&scheduler->queue->slots, limit_ns, &slot))
-        return false;
-    *ret_device = slots_device(&scheduler->queue->slots, slot)->id;
-    return true;
+    if (slots_find_stuck(slots, limit_ns, &slot)) {
+        (void)snprintf(ret_who, size, "the job on %s", slots_device(slots, slot)->id);
+        return true;
+    }
+    if (pulse_rest_ns(validator_pulse(scheduler->validator), clock_monotonic_ns()) > limit_ns) {
+        (void)snprintf(ret_who, size, "the thread that reads data sets");
+        return true;
+    }
+    return false;
 }
 
 /* ---- shown -------------------------------------------------------------------------------------------- */
@@ -401,7 +410,13 @@ bool scheduler_check_disk(struct scheduler *scheduler, uint64_t more_bytes, stru
 {
     struct disk *disk = scheduler->options.disk;
 
-    return more_bytes > 0 ? disk_check_room(disk, more_bytes, err) : disk_check_service(disk, err);
+    return disk_check_home(disk, err) && (more_bytes > 0 ? disk_check_room(disk, more_bytes, err)
+                                                         : disk_check_service(disk, err));
+}
+
+bool scheduler_check_state(struct scheduler *scheduler, struct error *err)
+{
+    return disk_check_home(scheduler->options.disk, err);
 }
 
 bool scheduler_report_disk(struct scheduler *scheduler, const struct error *why, bool is_urgent)
@@ -433,7 +448,7 @@ struct json *scheduler_health_json(struct scheduler *scheduler, bool *ret_health
 
     disk = disk_json(scheduler->options.disk, reason, sizeof(reason));
 
-    *ret_healthy = answers && in_service > 0;
+    *ret_healthy = answers && in_service > 0 && disk_check_home(scheduler->options.disk, NULL);
     json_add_string(object, "status", !*ret_healthy ? "failing" : reason[0] ? "degraded" : "ok");
     json_add_string(object, "reason", reason[0] ? reason : NULL);
     json_add_string(object, "database", answers ? "ok" : err.message);

@@ -57,11 +57,11 @@ void scheduler_stop(struct scheduler *scheduler);
 /* From now on; jobs that run keep to what they began with. */
 void scheduler_set_memory_limit(struct scheduler *scheduler, size_t limit_bytes);
 
-/* For whoever watches over the daemon: what runs now, in one line for people (cut), and whether a worker
- * has shown nothing of its job for so long; its device then. */
+/* For whoever watches over the daemon: what runs now, in one line for people (cut), and which thread that
+ * has work, a job's or the reader of data sets, has shown nothing for so long; false: none. */
 void scheduler_write_status(struct scheduler *scheduler, char *ret_text, size_t size);
-bool scheduler_is_stuck(const struct scheduler *scheduler, int64_t limit_ns,
-                        const char **ret_device);
+bool scheduler_find_stuck(const struct scheduler *scheduler, int64_t limit_ns, char *ret_who,
+                          size_t size);
 
 /* Who creates a job, and whether they may have done so already. */
 struct job_terms {
@@ -147,6 +147,8 @@ struct json *scheduler_devices_json(struct scheduler *scheduler);
 /* ERR_NO_MEMORY or ERR_IO while the disk takes no writes, or has no room for so many bytes more. */
 MUST_CHECK bool scheduler_check_disk(struct scheduler *scheduler, uint64_t more_bytes,
                                      struct error *err);
+/* ERR_IO while the state folder is gone (home.h): then nothing is to be said of what was in it. */
+MUST_CHECK bool scheduler_check_state(struct scheduler *scheduler, struct error *err);
 /* An error that a request met: if it is the disk's, all hear of it. True: there is more room now, which
  * one that gives room back (is_urgent) has a right to. */
 bool scheduler_report_disk(struct scheduler *scheduler, const struct error *why, bool is_urgent);
@@ -156,8 +158,8 @@ void scheduler_look_at_disk(struct scheduler *scheduler);
 MUST_CHECK bool scheduler_sweep(struct scheduler *scheduler, struct store *store,
                                 struct error *err);
 
-/* {"status":"ok", ...} of /healthz; *ret_healthy false makes it a 503. "degraded" is no 503: the daemon
- * answers, and a restart would not mend the disk. */
+/* {"status":"ok", ...} of /healthz; *ret_healthy false makes it a 503, as while the state folder is gone.
+ * "degraded" is no 503: the daemon answers, and a restart would not mend the disk. */
 struct json *scheduler_health_json(struct scheduler *scheduler, bool *ret_healthy);
 
 #endif

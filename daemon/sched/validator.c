@@ -2,6 +2,7 @@
 
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
+#include "daemon/base/pulse.h"
 #include "daemon/base/size.h"
 #include "daemon/sched/bases.h"
 #include "daemon/sched/datasets.h"
@@ -26,6 +27,7 @@ struct validator {
     struct mailbox *mailbox;
     struct asks *asks;
     struct store *store;
+    struct pulse pulse;
 };
 
 /* What one job's validating makes. */
@@ -242,7 +244,8 @@ static bool judge(struct validator *validator, const struct job_record *job)
         return false;
     }
     accepted = read_files(validator, job, finding);
-    if (!accepted && error_is_disk(&finding->fault)) { /* not the files' fault: later */
+    if (!accepted && (!disk_check_home(validator->options->disk, &finding->fault) ||
+                      error_is_disk(&finding->fault))) { /* not the files' fault: later */
         err = finding->fault;
         goto out;
     }
@@ -270,7 +273,8 @@ static bool work(struct validator *validator)
     size_t count = 0;
     bool done;
 
-    if (!disk_check_service(validator->options->disk, NULL))
+    if (!disk_check_home(validator->options->disk, NULL) ||
+        !disk_check_service(validator->options->disk, NULL))
         return false; /* no verdict could be kept */
     if (!jobs_list_state(validator->store, JOB_VALIDATING_FILES, &first, 1, &jobs, &count, &err)) {
         log_write(LOG_LEVEL_ERROR, "look for jobs to validate: %s", err.message);
@@ -287,6 +291,8 @@ static void *serve(void *context)
     const struct asks_parts parts = {validator->options, validator->store, NULL};
     uint64_t seen = 0;
 
+    (void)pthread_setname_np(pthread_self(), "validator"); /* a help in lists of threads */
+    pulse_begin(&validator->pulse);
     while (mailbox_wait_news(validator->mailbox, &seen, LOOK_AGAIN_MS)) {
         bool more = true;
 
@@ -297,6 +303,7 @@ static void *serve(void *context)
         }
     }
     asks_close(validator->asks);
+    pulse_end();
     return NULL;
 }
 
@@ -319,6 +326,7 @@ bool validator_start(const struct scheduler_options *options, struct mailbox *ma
         validator_free(validator);
         return false;
     }
+    mailbox_watch(mailbox, &validator->pulse);
     code = pthread_create(&validator->thread, NULL, serve, validator);
     if (code != 0) {
         error_set(err, ERR_NO_MEMORY, "start the validator: %s", strerrordesc_np(code));
@@ -340,6 +348,11 @@ bool validator_ask(struct validator *validator, asks_function *function, void *a
     return asks_put(validator->asks, function, arguments, stop, wake, validator->mailbox, err);
 }
 
+const struct pulse *validator_pulse(const struct validator *validator)
+{
+    return &validator->pulse;
+}
+
 pthread_t validator_thread(const struct validator *validator)
 {
     return validator->thread;
@@ -349,6 +362,7 @@ void validator_free(struct validator *validator)
 {
     if (!validator)
         return;
+    mailbox_watch(validator->mailbox, NULL);
     store_close(validator->store);
     asks_free(validator->asks);
     free(validator);

@@ -1,6 +1,6 @@
 /*
- * Proves that a disk that is full or refuses writes is out of service until it takes them again, and that
- * nothing else takes it out.
+ * Proves that a disk that is full or refuses writes is out of service until it takes them again, that a state
+ * folder that is gone is noticed and taken up again, and that nothing else takes the disk out.
  */
 #include "daemon/sched/disk.h"
 
@@ -9,6 +9,7 @@
 #include "tests/support/test.h"
 
 #include <errno.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -190,6 +191,142 @@ static void the_pieces_of_an_earlier_start_are_taken_over(void **state)
     assert_true(disk_check_service(fixture->disk, &fault));
 }
 
+/* ---- where the state lies ---- */
+
+static const char *beside(const struct fixture *fixture)
+{
+    static char path[4200];
+
+    (void)snprintf(path, sizeof(path), "%s.away", fixture->folder);
+    return path;
+}
+
+/* Makes the folder of a state, with nothing in it. */
+static void make_state(const char *folder)
+{
+    static const char *const names[] = {"uploads", "checkpoints", "artifacts"};
+
+    assert_true(mkdir(folder, 0700) == 0 || errno == EEXIST);
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        assert_int_equal(mkdir(scratch_path(folder, names[i]), 0700), 0);
+    scratch_write(scratch_path(folder, "needled.db"), "x", 1);
+}
+
+static void settle(struct fixture *fixture)
+{
+    make_state(fixture->folder);
+    assert_true(disk_settle(fixture->disk, scratch_path(fixture->folder, "needled.db"), &fault));
+    assert_true(disk_check_home(fixture->disk, &fault));
+}
+
+static void assert_gone(struct fixture *fixture, const char *words)
+{
+    char reason[512];
+
+    fault = (struct error){0};
+    assert_false(disk_check_home(fixture->disk, &fault));
+    assert_int_equal(fault.code, ERR_IO);
+    assert_string_equal(fault.word, ERROR_STATE_GONE);
+    assert_true(error_is_disk(&fault));
+    assert_non_null(strstr(fault.message, words));
+    assert_false(disk_check_service(fixture->disk, NULL));
+    assert_false(disk_check_room(fixture->disk, 0, NULL));
+    assert_string_equal(state_of(fixture->disk, reason), "gone");
+    disk_look(fixture->disk); /* nothing is tried in what is there now */
+    assert_false(disk_check_service(fixture->disk, NULL));
+}
+
+static void assert_back(struct fixture *fixture)
+{
+    assert_true(disk_check_home(fixture->disk, &fault));
+    disk_look(fixture->disk); /* at once, however long it was away */
+    assert_true(disk_check_service(fixture->disk, &fault));
+}
+
+static void a_state_folder_that_goes_is_noticed_and_taken_up_again(void **state)
+{
+    struct fixture *fixture = *state;
+
+    settle(fixture);
+    assert_int_equal(rename(fixture->folder, beside(fixture)), 0);
+    assert_gone(fixture, "the state folder is gone: No such file");
+    assert_int_equal(mkdir(fixture->folder, 0700), 0);
+    assert_gone(fixture, "the state folder is gone: another is in its place");
+    assert_false(disk_is_replaced(fixture->disk));
+    assert_int_equal(rmdir(fixture->folder), 0); /* as nothing was made in it */
+    assert_int_equal(rename(beside(fixture), fixture->folder), 0);
+    assert_back(fixture);
+}
+
+static void so_is_each_thing_in_it(void **state)
+{
+    static const char *const names[] = {"needled.db", "uploads", "checkpoints", "artifacts"};
+    struct fixture *fixture = *state;
+
+    settle(fixture);
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        const char *path = scratch_path(fixture->folder, names[i]);
+
+        assert_int_equal(rename(path, beside(fixture)), 0);
+        assert_gone(fixture, "is gone: No such file");
+        assert_int_equal(rename(beside(fixture), path), 0);
+        assert_back(fixture);
+    }
+}
+
+static void another_database_in_its_place_is_told_from_an_empty_folder(void **state)
+{
+    struct fixture *fixture = *state;
+    char other[4300];
+
+    settle(fixture);
+    (void)snprintf(other, sizeof(other), "%s/other", fixture->folder);
+    make_state(other);
+    assert_int_equal(rename(fixture->folder, beside(fixture)), 0);
+    (void)snprintf(other, sizeof(other), "%s/other", beside(fixture));
+    assert_int_equal(rename(other, fixture->folder), 0);
+    assert_gone(fixture, "another is in its place");
+    assert_true(disk_is_replaced(fixture->disk));
+    scratch_free(strdup(beside(fixture)));
+}
+
+static void what_a_disk_refused_before_does_not_hide_that_it_is_gone(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct error why = full();
+
+    settle(fixture);
+    assert_true(disk_report(fixture->disk, &why));
+    assert_int_equal(rename(fixture->folder, beside(fixture)), 0);
+    assert_gone(fixture, "the state folder is gone");
+    assert_int_equal(rename(beside(fixture), fixture->folder), 0);
+    assert_back(fixture);
+}
+
+/* An idle daemon writes nothing that would tell it. */
+static void a_disk_that_is_mounted_read_only_is_noticed_without_a_write(void **state)
+{
+    const struct fixture *fixture = *state;
+    const char *folder = fixture->folder;
+    bool found;
+
+    settle(*state);
+    if (mount(folder, folder, NULL, MS_BIND, NULL) != 0) {
+        skip();
+        return;
+    }
+    assert_int_equal(mount(NULL, folder, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL), 0);
+    disk_look(fixture->disk);
+    fault = (struct error){0};
+    found = !disk_check_service(fixture->disk, &fault);
+    assert_int_equal(umount2(folder, MNT_DETACH), 0);
+    assert_true(found);
+    assert_string_equal(fault.word, ERROR_DISK_FAULT);
+    assert_string_equal(fault.message, "disk failing: it is mounted read-only");
+    disk_look(fixture->disk);
+    assert_true(disk_check_service(fixture->disk, &fault));
+}
+
 static void the_systems_reasons_have_their_words(void **state)
 {
     (void)state;
@@ -217,6 +354,15 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_reserve_is_nobodys_room, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_pieces_of_an_earlier_start_are_taken_over, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_state_folder_that_goes_is_noticed_and_taken_up_again,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(so_is_each_thing_in_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(another_database_in_its_place_is_told_from_an_empty_folder,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_a_disk_refused_before_does_not_hide_that_it_is_gone,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_disk_that_is_mounted_read_only_is_noticed_without_a_write,
+                                        set_up, tear_down),
         cmocka_unit_test(the_systems_reasons_have_their_words),
     };
 
