@@ -17,7 +17,7 @@ import pytest
 from needle.platform import Platform
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support/python"))
-from daemon import ROOT, Daemon  # noqa: E402, F401: found where the line before points to
+from daemon import LASTING, LASTING_COUNT, ROOT, Daemon, lines  # noqa: E402, F401: found where the line before points to
 from fixtures import KEY, daemon, guarded, make_daemon  # noqa: E402, F401
 
 

@@ -12,7 +12,7 @@ import pytest
 from needle.platform import Platform, PlatformError
 from prometheus_client.parser import text_string_to_metric_families
 
-from conftest import KEY
+from conftest import KEY, LASTING, LASTING_COUNT, lines
 
 ALL = ["fine_tuning.job.succeeded", "fine_tuning.job.failed", "fine_tuning.job.cancelled"]
 
@@ -72,7 +72,7 @@ def test_the_sdk_makes_and_verifies_webhooks(telling, receiver):
 
     job = telling.create_job()
     assert telling.wait_for_job(job)["status"] == "succeeded"
-    headers, body = receiver.calls.get(timeout=30)
+    headers, body = receiver.calls.get(timeout=120)
     event = client.webhooks.unwrap(body, headers, secret=made.signing_secret)
     assert (event.type, event.data.id, event.object) == ("fine_tuning.job.succeeded", job, "event")
     assert event.id == headers["webhook-id"]
@@ -83,7 +83,7 @@ def test_the_sdk_makes_and_verifies_webhooks(telling, receiver):
     rotated = client.webhooks.rotate_secret(made.id, keep_old_secret_active_for_24_hours=True)
     result = client.webhooks.test(made.id, event_type="fine_tuning.job.failed")
     assert (result.status_code, result.webhook_endpoint_id) == (200, made.id)
-    headers, body = receiver.calls.get(timeout=30)
+    headers, body = receiver.calls.get(timeout=120)
     for secret in made.signing_secret, rotated.signing_secret:
         assert client.webhooks.unwrap(body, headers, secret=secret).type == "fine_tuning.job.failed"
     deleted = client.webhooks.delete(made.id)
@@ -96,10 +96,10 @@ def test_a_delivery_survives_a_kill(telling, receiver):
     receiver.statuses.put(503)
     job = telling.create_job()
     telling.wait_for_job(job)
-    headers, body = receiver.calls.get(timeout=30)
+    headers, body = receiver.calls.get(timeout=120)
     telling.kill()
     telling.start()
-    again, same = receiver.calls.get(timeout=30)
+    again, same = receiver.calls.get(timeout=120)
     assert same == body and again["webhook-id"] == headers["webhook-id"]
     assert client.webhooks.unwrap(same, again, secret=made.signing_secret).data.id == job
 
@@ -126,10 +126,8 @@ def test_a_full_queue_is_said_once(guarded):
     asked = []
     client = openai.OpenAI(base_url=guarded.url + "/v1", api_key=key, http_client=openai.DefaultHttpxClient(
         event_hooks={"request": [lambda request: asked.append(request.url.path)]}))
-    line = b'{"query":"say","tools":[],"answers":[]}\n'
-    file = client.files.create(purpose="fine-tune", file=("a.jsonl", line * 20))
-    hyper = {"n_epochs": 50, "batch_size": 1}
-    method = {"type": "supervised", "supervised": {"hyperparameters": hyper}}
+    file = client.files.create(purpose="fine-tune", file=("a.jsonl", "\n".join(lines(LASTING_COUNT)).encode()))
+    method = {"type": "supervised", "supervised": {"hyperparameters": LASTING}}
     first = client.fine_tuning.jobs.create(model="mini", training_file=file.id, method=method)
     asked.clear()
     with pytest.raises(openai.RateLimitError) as caught:

@@ -5,7 +5,7 @@ import sqlite3
 import httpx
 import openai
 import pytest
-from conftest import KEY
+from conftest import KEY, LASTING_COUNT, lines
 from needle.platform import PlatformError
 
 LINES = "".join('{"query":"say %d","tools":[],"answers":[]}\n' % n for n in range(3)).encode()
@@ -59,9 +59,9 @@ def test_sdk_is_told_the_lines(sdk):
 
 
 def test_sdk_cannot_delete_what_a_job_needs(sdk):
-    many = "".join('{"query":"say %d","tools":[],"answers":[]}\n' % n for n in range(400)).encode()
-    file = sdk.files.create(file=many, purpose="fine-tune")
-    job = sdk.fine_tuning.jobs.create(model="mini", training_file=file.id, hyperparameters={"n_epochs": 50})
+    file = sdk.files.create(file="\n".join(lines(LASTING_COUNT)).encode(), purpose="fine-tune")
+    job = sdk.fine_tuning.jobs.create(model="mini", training_file=file.id,
+                                      hyperparameters={"n_epochs": 50, "batch_size": 1})
     with pytest.raises(openai.ConflictError) as error:
         sdk.files.delete(file.id)
     assert error.value.code == "file_in_use"

@@ -42,17 +42,15 @@ def load(name):
     return (INPUTS / "http" / name).read_bytes()
 
 
-def talk(port, request, seconds=10, until_closed=True):
-    """What comes back until the daemon closes, or for so long."""
-    with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+def talk(port, request, until=None):
+    """What comes back until the daemon closes, or until that has come."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(request)
         text = b""
-        end = time.monotonic() + seconds
-        try:
-            while time.monotonic() < end and (piece := connection.recv(65536)):
-                text += piece
-        except TimeoutError:
-            assert not until_closed, text
+        while piece := connection.recv(65536):
+            text += piece
+            if until and until in text:
+                break
         return text
 
 
@@ -127,7 +125,7 @@ def test_no_token(ask, guarded):
 def test_expect_100(guarded):
     request = fill(load("expect-100.http"), guarded.port)
     head, _, body = request.partition(b"\r\n\r\n")
-    with socket.create_connection(("127.0.0.1", guarded.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=60) as connection:
         connection.sendall(head + b"\r\n\r\n")
         interim = connection.recv(65536)
         assert interim.startswith(b"HTTP/1.1 100 ")
@@ -148,7 +146,7 @@ def test_oversize_announced(guarded, announced):
     answer = Answer(text)
     assert answer.status in ((413,) if announced < 2**63 else (400, 413))
     assert answer.headers.get("connection", "close").lower() == "close"
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 14  # the rest of it has 15
     assert list((guarded.folder / "state/uploads").iterdir()) == []
 
 
@@ -306,7 +304,7 @@ def test_slow_header(guarded):
     with socket.create_connection(("127.0.0.1", guarded.port), timeout=75) as connection:
         connection.sendall(fill(load("slow-header.http"), guarded.port))
         for _ in range(5):
-            assert httpx.get(guarded.url + "/healthz", timeout=5).status_code == 200
+            assert httpx.get(guarded.url + "/healthz", timeout=30).status_code == 200
         text = connection.recv(65536)
     assert text == b"" or Answer(text).status == 408
     assert time.monotonic() - started < 75
@@ -316,7 +314,7 @@ def test_sse_resume(guarded):
     job = guarded.create_job(line_count=12)
     guarded.wait_for_job(job)
     request = fill(load("sse-resume.http"), guarded.port, job)
-    text = talk(guarded.port, request, seconds=2, until_closed=False).decode()
+    text = talk(guarded.port, request, until=b"event: done").decode()
     head, _, body = text.partition("\r\n\r\n")
     assert head.startswith("HTTP/1.1 200 ")
     headers = head.lower()

@@ -3,14 +3,14 @@
 import asyncio
 import csv
 import io
+import time
 
 import httpx
 import openai
 import pytest
-from conftest import KEY
+from conftest import KEY, LASTING, LASTING_COUNT
 
 QUICK = {"n_epochs": 2, "batch_size": 4, "lora_rank": 4, "lora_alpha": 8, "val_split": 0}
-LONG = {**QUICK, "n_epochs": 50, "batch_size": 1}
 
 
 def lines(count, start=0):
@@ -170,11 +170,11 @@ def test_lists_are_walked_and_filtered(sdk, guarded):
 
 
 def test_pause_resume_cancel(sdk, guarded):
-    job = create(sdk, LONG, count=64)
+    job = create(sdk, LASTING, count=LASTING_COUNT)
     for event in sdk.fine_tuning.jobs.list_events(job.id):
         assert event.fine_tuning_job_id == job.id
-    while sdk.fine_tuning.jobs.retrieve(job.id).status in ("validating_files",):
-        pass
+    while sdk.fine_tuning.jobs.retrieve(job.id).status == "validating_files":
+        time.sleep(0.02)
     paused = sdk.fine_tuning.jobs.pause(job.id)
     assert paused.status == "paused" and paused.finished_at is None
     assert sdk.fine_tuning.jobs.pause(job.id).status == "paused"
@@ -267,7 +267,7 @@ def test_a_conflict_costs_one_request(watched, sent, guarded):
 
 
 def test_empty_bodies_and_deletes_as_the_sdk_sends_them(watched, sent, guarded):
-    job = create(watched, LONG, count=64)
+    job = create(watched, LASTING, count=LASTING_COUNT)
     del sent[:]
     watched.fine_tuning.jobs.cancel(job.id)
     ((method, path, headers),) = sent

@@ -20,7 +20,7 @@ def path_of(job_id):
 def with_httpx(url, last_id=None):
     """Yields (id, type, data, retry)."""
     headers = {"Last-Event-ID": last_id} if last_id else {}
-    with httpx.Client(timeout=60) as client, connect_sse(client, "GET", url, headers=headers) as source:
+    with httpx.Client(timeout=120) as client, connect_sse(client, "GET", url, headers=headers) as source:
         source.response.raise_for_status()
         for event in source.iter_sse():
             yield event.id, event.event, event.data, event.retry
@@ -30,7 +30,7 @@ def with_sseclient(url, last_id=None):
     headers = {"Accept": "text/event-stream"}
     if last_id:
         headers["Last-Event-ID"] = last_id
-    with requests.get(url, stream=True, headers=headers, timeout=60) as answer:
+    with requests.get(url, stream=True, headers=headers, timeout=120) as answer:
         answer.raise_for_status()
         for event in sseclient.SSEClient(answer).events():
             yield event.id, event.event, event.data, event.retry
@@ -133,7 +133,7 @@ def test_silence_brings_no_events(daemon, read):
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_restart_in_the_middle_loses_and_repeats_nothing(make_daemon, read, end):
     daemon = make_daemon()
-    job = daemon.create_job(line_count=400, n_epochs=2)
+    job = daemon.create_lasting_job()
     events, last = [], None
 
     def listen(until):

@@ -22,10 +22,10 @@ def daemon(tmp_path_factory):
 def make_daemon(tmp_path):
     made = []
 
-    def make(*options):
+    def make(*options, **more):
         folder = tmp_path / f"daemon{len(made)}"
         folder.mkdir()
-        made.append(Daemon(folder, *options))
+        made.append(Daemon(folder, *options, **more))
         return made[-1]
 
     yield make
