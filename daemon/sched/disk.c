@@ -52,12 +52,20 @@ static bool read_free(const struct disk *disk, uint64_t *ret_bytes)
     return true;
 }
 
-static bool check_free(const struct disk *disk, uint64_t more_bytes, struct error *err)
+static uint64_t sum(uint64_t a, uint64_t b)
 {
-    uint64_t free_bytes = 0, wanted_bytes;
+    uint64_t both;
 
-    if (__builtin_add_overflow(more_bytes, disk->reserve_bytes, &wanted_bytes))
-        wanted_bytes = UINT64_MAX;
+    return __builtin_add_overflow(a, b, &both) ? UINT64_MAX : both;
+}
+
+static bool check_free(const struct disk *disk, uint64_t more_bytes, uint64_t promised_bytes,
+                       struct error *err)
+{
+    const uint64_t wanted_bytes = sum(sum(more_bytes, disk->reserve_bytes), promised_bytes);
+    uint64_t free_bytes = 0;
+    char promised[96] = "";
+
     if (!read_free(disk, &free_bytes))
         return true;
     /* The ballast is part of the reserve. A figure: no order. */
@@ -65,10 +73,13 @@ static bool check_free(const struct disk *disk, uint64_t more_bytes, struct erro
         disk->piece_bytes * atomic_load_explicit(&disk->piece_count, memory_order_relaxed);
     if (free_bytes >= wanted_bytes)
         return true;
+    if (promised_bytes > 0)
+        (void)snprintf(promised, sizeof(promised),
+                       " and %" PRIu64 " for what running jobs still write", promised_bytes);
     return error_set_word(err, ERR_NO_MEMORY, ERROR_DISK_FULL, "",
                           "disk full: %" PRIu64 " bytes are needed in '%.200s', %" PRIu64
-                          " of them as a reserve, %" PRIu64 " are free",
-                          wanted_bytes, disk->folder, disk->reserve_bytes, free_bytes);
+                          " of them as a reserve%s, %" PRIu64 " are free",
+                          wanted_bytes, disk->folder, disk->reserve_bytes, promised, free_bytes);
 }
 
 /* ---- the ballast ------------------------------------------------------------------------------------- */
@@ -225,10 +236,11 @@ bool disk_is_replaced(const struct disk *disk)
     return home_look(&disk->home, NULL) == HOME_REPLACED;
 }
 
-bool disk_check_room(struct disk *disk, uint64_t more_bytes, struct error *err)
+bool disk_check_room(struct disk *disk, uint64_t more_bytes, uint64_t promised_bytes,
+                     struct error *err)
 {
     return !disk || (disk_check_home(disk, err) && disk_check_service(disk, err) &&
-                     check_free(disk, more_bytes, err));
+                     check_free(disk, more_bytes, promised_bytes, err));
 }
 
 static bool was_gone(struct disk *disk)
@@ -306,7 +318,7 @@ void disk_look(struct disk *disk)
     out = is_due(disk);
     if (!out && (!disk_check_service(disk, NULL) || atomic_load(&disk->piece_count) == PIECE_COUNT))
         return;
-    if (!check_free(disk, 0, &err))
+    if (!check_free(disk, 0, 0, &err))
         return; /* one that is short of room stays as it is */
     if (!try_to_write(disk, &err))
         (void)disk_report(disk, &err);
@@ -348,7 +360,7 @@ bool disk_open(const char *state_folder, uint64_t reserve_bytes, struct disk **r
     if (read_free(disk, &free_bytes) && free_bytes < disk->piece_bytes)
         error_set_word(&why, ERR_NO_MEMORY, ERROR_DISK_FULL, "",
                        "%" PRIu64 " bytes are free at the start", free_bytes);
-    else if (check_free(disk, 0, NULL))
+    else if (check_free(disk, 0, 0, NULL))
         (void)write_ballast(disk, &why); /* its failure is told with the other */
     (void)disk_make_room(disk, &why);    /* a start writes a little */
     *ret_disk = disk;
@@ -381,7 +393,7 @@ struct json *disk_json(struct disk *disk, char *ret_reason, size_t capacity)
         state = is_gone(&why)                            ? "gone"
                 : strcmp(why.word, ERROR_DISK_FULL) == 0 ? "full"
                                                          : "failing";
-    else if (disk && !check_free(disk, 0, &why))
+    else if (disk && !check_free(disk, 0, 0, &why))
         state = "low";
     (void)snprintf(ret_reason, capacity, "%s", why.message);
     json_add_string(object, "state", state);

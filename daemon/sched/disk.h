@@ -45,8 +45,10 @@ MUST_CHECK bool disk_check_home(struct disk *disk, struct error *err);
 /* The files that we have open are those of another database than the one that is there: only a new start
  * helps, and nothing is to be closed in order, which would remove the other's log. */
 bool disk_is_replaced(const struct disk *disk);
-/* The first two together, and ERR_NO_MEMORY with both figures where so many more bytes would touch the reserve. */
-MUST_CHECK bool disk_check_room(struct disk *disk, uint64_t more_bytes, struct error *err);
+/* The first two together, and ERR_NO_MEMORY with the figures where so many more bytes would touch the reserve,
+ * or what is promised to jobs that run and have not written it yet. */
+MUST_CHECK bool disk_check_room(struct disk *disk, uint64_t more_bytes, uint64_t promised_bytes,
+                                struct error *err);
 /* Now and then, from a thread that may wait for the disk: brings it back into service. */
 void disk_look(struct disk *disk);
 

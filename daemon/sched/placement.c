@@ -51,9 +51,25 @@ static void read_memory(const struct queue *queue, const struct device *device,
         less(budget_usable_bytes(now.memory_free_bytes), known->use.reserved_bytes + 1) + 1;
 }
 
+/* What is held counts as written. It is little, and read for as many jobs as run. */
+static uint64_t promised_bytes(struct queue *queue)
+{
+    uint64_t sum_bytes = 0, bytes;
+    char job_id[STORE_ID_SIZE];
+
+    for (size_t i = 0; i < queue->slots.count; i++) {
+        slots_disk_use(&queue->slots, i, job_id, &bytes);
+        if (job_id[0] == '\0' || bytes == 0)
+            continue;
+        bytes = less(bytes, jobfiles_held_bytes(queue->options->state_folder, job_id));
+        sum_bytes = bytes > UINT64_MAX - sum_bytes ? UINT64_MAX : sum_bytes + bytes;
+    }
+    return sum_bytes;
+}
+
 void placement_look(struct queue *queue, struct placement_view *ret_view)
 {
-    *ret_view = (struct placement_view){.queue = queue};
+    *ret_view = (struct placement_view){.queue = queue, .promised_bytes = promised_bytes(queue)};
     for (size_t i = 0; i < queue->slots.device_count; i++) {
         struct placement_device *known = &ret_view->devices[i];
 
@@ -154,7 +170,7 @@ static bool has_space(const struct placement_view *view, const struct job_record
     const uint64_t held =
         job->attempt_count > 0 ? jobfiles_held_bytes(options->state_folder, job->id) : 0;
 
-    return disk_check_room(options->disk, less(needs->disk_bytes, held), err);
+    return disk_check_room(options->disk, less(needs->disk_bytes, held), view->promised_bytes, err);
 }
 
 /* ---- decisions --------------------------------------------------------------------------------------- */
@@ -222,11 +238,14 @@ static struct placement_grant grant(const struct placement_view *view, const str
     const uint64_t wanted = larger(needs->wanted_bytes + base, by_card);
     const uint64_t room = limited(view, view->devices[device].free_bytes);
 
+    struct placement_grant given = {.disk_bytes = needs->disk_bytes};
+
     if (needs->wanted_bytes == 0)
-        return (struct placement_grant){0};
-    if (room == 0 || wanted <= room)
-        return (struct placement_grant){.reserved_bytes = wanted};
-    return (struct placement_grant){.reserved_bytes = room, .limit_bytes = room};
+        return given;
+    given.reserved_bytes = room == 0 ? wanted : smaller(wanted, room);
+    if (given.reserved_bytes < wanted)
+        given.limit_bytes = room;
+    return given;
 }
 
 bool placement_takes(const struct placement_view *view, const struct job_record *job, size_t device,

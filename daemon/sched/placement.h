@@ -15,7 +15,8 @@
  *            processor only where there is none, with a warning that says why. A named device or
  *            platform is waited for. A job that fits no device it asks for, ever, is failed with both
  *            figures before it takes one. Of devices with a free slot the one with fewer jobs takes it.
- *            Free disk space for what a job writes is part of the question.
+ *            Free disk space for what a job writes is part of the question; what the running ones have
+ *            still to write is theirs.
  * Ownership  A view is a plain value: what was known when it was taken.
  * Threads    The scheduler's.
  * Failure    What cannot be told (a device's memory, an old job's needs) counts as fitting.
@@ -32,6 +33,7 @@ struct placement_device {
 struct placement_view { /* of all devices, at one moment */
     struct queue *queue;
     struct placement_device devices[DEVICE_MAX];
+    uint64_t promised_bytes; /* of the disk: what the running jobs may still write */
 };
 void placement_look(struct queue *queue, struct placement_view *ret_view);
 
@@ -44,6 +46,7 @@ void placement_list_suited(const struct placement_view *view, const struct job_r
 struct placement_grant {
     uint64_t reserved_bytes; /* 0: the needs are not known */
     uint64_t limit_bytes;    /* of the job's plan; 0: what the device has */
+    uint64_t disk_bytes;     /* that it writes in all; 0: not known */
 };
 /* Whether the job may run now on a device, in the slot that is free there. */
 bool placement_takes(const struct placement_view *view, const struct job_record *job, size_t device,

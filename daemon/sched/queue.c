@@ -154,7 +154,8 @@ static bool start_job(struct queue *queue, struct waiting_choice *choice, size_t
     change.device_used = device_id;
     change.state_reason = "";
     change.warnings_json = job->warnings_json;
-    slots_occupy(&queue->slots, slot, job->id, choice->grant.reserved_bytes);
+    slots_occupy(&queue->slots, slot, job->id, choice->grant.reserved_bytes,
+                 choice->grant.disk_bytes);
     ok = ok && changes_move(queue, job->id, JOB_QUEUED, JOB_RUNNING, &change, &notes, err);
     notes_release(&notes);
     if (!ok)

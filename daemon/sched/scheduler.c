@@ -410,7 +410,7 @@ bool scheduler_check_disk(struct scheduler *scheduler, uint64_t more_bytes, stru
 {
     struct disk *disk = scheduler->options.disk;
 
-    return disk_check_home(disk, err) && (more_bytes > 0 ? disk_check_room(disk, more_bytes, err)
+    return disk_check_home(disk, err) && (more_bytes > 0 ? disk_check_room(disk, more_bytes, 0, err)
                                                          : disk_check_service(disk, err));
 }
 

@@ -54,7 +54,8 @@ const struct device *slots_device(const struct slots *slots, size_t slot)
 
 /* ---- jobs -------------------------------------------------------------------------------------------- */
 
-void slots_occupy(struct slots *slots, size_t slot, const char *job_id, uint64_t reserved_bytes)
+void slots_occupy(struct slots *slots, size_t slot, const char *job_id, uint64_t reserved_bytes,
+                  uint64_t disk_bytes)
 {
     struct slot *item = &slots->items[slot];
 
@@ -63,7 +64,19 @@ void slots_occupy(struct slots *slots, size_t slot, const char *job_id, uint64_t
     (void)pthread_mutex_lock(&slots->lock);
     (void)snprintf(item->job_id, sizeof(item->job_id), "%s", job_id);
     item->reserved_bytes = reserved_bytes;
+    item->disk_bytes = disk_bytes;
     item->first = item->last = (struct slot_step){0};
+    (void)pthread_mutex_unlock(&slots->lock);
+}
+
+void slots_disk_use(struct slots *slots, size_t slot, char ret_job_id[STORE_ID_SIZE],
+                    uint64_t *ret_bytes)
+{
+    const struct slot *item = &slots->items[slot];
+
+    (void)pthread_mutex_lock(&slots->lock);
+    memcpy(ret_job_id, item->job_id, STORE_ID_SIZE);
+    *ret_bytes = item->disk_bytes;
     (void)pthread_mutex_unlock(&slots->lock);
 }
 

@@ -37,7 +37,8 @@ struct slot {
     atomic_bool stop, cancelled;
     struct pulse pulse;           /* of its worker, while it runs a job */
     char job_id[STORE_ID_SIZE];   /* guarded by lock; "" idle */
-    uint64_t reserved_bytes;      /* guarded by lock: what its job has still to take */
+    uint64_t reserved_bytes;      /* guarded by lock: what its job has still to take of memory */
+    uint64_t disk_bytes;          /* guarded by lock: what its job writes in all */
     struct slot_step first, last; /* guarded by lock: of this run; number 0: none yet */
 };
 
@@ -66,7 +67,11 @@ void slots_release(struct slots *slots);
 const struct device *slots_device(const struct slots *slots, size_t slot);
 
 /* The job is the slot's until vacated. reserved_bytes are counted as taken until slots_settle. */
-void slots_occupy(struct slots *slots, size_t slot, const char *job_id, uint64_t reserved_bytes);
+void slots_occupy(struct slots *slots, size_t slot, const char *job_id, uint64_t reserved_bytes,
+                  uint64_t disk_bytes);
+/* The job of the slot, "" none, and what it writes in all. */
+void slots_disk_use(struct slots *slots, size_t slot, char ret_job_id[STORE_ID_SIZE],
+                    uint64_t *ret_bytes);
 /* The slot's job has taken its memory, which the device's own figure shows from now on. False: it was
  * known already. */
 bool slots_settle(struct slots *slots, size_t slot);

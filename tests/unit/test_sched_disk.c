@@ -79,7 +79,7 @@ static void a_good_disk_has_its_ballast_and_says_ok(void **state)
 
     assert_int_equal(piece_count(fixture), 4);
     assert_true(disk_check_service(fixture->disk, &fault));
-    assert_true(disk_check_room(fixture->disk, 1000, &fault));
+    assert_true(disk_check_room(fixture->disk, 1000, 1000, &fault));
     assert_string_equal(state_of(fixture->disk, reason), "ok");
     assert_string_equal(reason, "");
 }
@@ -100,7 +100,7 @@ static void a_full_disk_is_out_of_service_and_a_piece_is_given_up(void **state)
     assert_int_equal(fault.code, ERR_NO_MEMORY);
     assert_string_equal(fault.word, ERROR_DISK_FULL);
     assert_string_equal(fault.message, "disk full: write 'a': disk full");
-    assert_false(disk_check_room(fixture->disk, 0, NULL));
+    assert_false(disk_check_room(fixture->disk, 0, 0, NULL));
     assert_string_equal(state_of(fixture->disk, reason), "full");
 }
 
@@ -171,11 +171,14 @@ static void the_reserve_is_nobodys_room(void **state)
     assert_int_equal(statvfs(fixture->folder, &about), 0);
     bytes = (uint64_t)about.f_bavail * about.f_frsize;
     fault = (struct error){0};
-    assert_false(disk_check_room(fixture->disk, bytes + ((uint64_t)1 << 40), &fault));
+    assert_false(disk_check_room(fixture->disk, bytes + ((uint64_t)1 << 40), 0, &fault));
     assert_int_equal(fault.code, ERR_NO_MEMORY);
     assert_string_equal(fault.word, ERROR_DISK_FULL);
     assert_non_null(strstr(fault.message, "1048576 of them as a reserve"));
-    assert_false(disk_check_room(fixture->disk, UINT64_MAX, NULL));
+    assert_null(strstr(fault.message, "running jobs"));
+    assert_false(disk_check_room(fixture->disk, UINT64_MAX, UINT64_MAX, NULL));
+    assert_false(disk_check_room(fixture->disk, 1, bytes + ((uint64_t)1 << 40), &fault));
+    assert_non_null(strstr(fault.message, "for what running jobs still write"));
     assert_true(disk_check_service(fixture->disk, &fault)); /* being refused room is no fault */
 }
 
@@ -230,7 +233,7 @@ static void assert_gone(struct fixture *fixture, const char *words)
     assert_true(error_is_disk(&fault));
     assert_non_null(strstr(fault.message, words));
     assert_false(disk_check_service(fixture->disk, NULL));
-    assert_false(disk_check_room(fixture->disk, 0, NULL));
+    assert_false(disk_check_room(fixture->disk, 0, 0, NULL));
     assert_string_equal(state_of(fixture->disk, reason), "gone");
     disk_look(fixture->disk); /* nothing is tried in what is there now */
     assert_false(disk_check_service(fixture->disk, NULL));

@@ -4,6 +4,9 @@
 #include "daemon/base/json.h"
 #include "tests/support/machine.h"
 
+#include <inttypes.h>
+#include <sys/statvfs.h>
+
 #define GB ((uint64_t)1000000000)
 /* Of 8 GB a plan may have 7.5. */
 #define NEEDS(least, wanted, base)                                                                 \
@@ -124,6 +127,41 @@ static void what_cannot_be_told_counts_as_fitting(void **state)
     assert_string_equal(machine_take(machine, GPU0), "a");
     machine_free_bytes[GPU1] = 1;
     machine_add_job(machine, "b", "cuda:1", "{\"disk_bytes\":1}"); /* of an older version */
+    assert_string_equal(machine_take(machine, GPU1), "b");
+}
+
+/* ---- disk ---- */
+
+/* A job's needs of so many thousandths of what is free on the disk. */
+static const char *part_of_disk(const char *folder, uint64_t thousandths)
+{
+    static char plans[4][64];
+    static size_t next;
+    char *plan = plans[next++ % COUNT_OF(plans)];
+    struct statvfs about;
+
+    assert_int_equal(statvfs(folder, &about), 0);
+    (void)snprintf(plan, sizeof(plans[0]), "{\"disk_bytes\":%" PRIu64 "}",
+                   (uint64_t)about.f_bavail * about.f_frsize / 1000 * thousandths);
+    return plan;
+}
+
+static void what_a_running_job_still_writes_is_not_given_to_the_next(void **state)
+{
+    struct machine *machine = *state;
+    const char *folder = machine->options.state_folder;
+    struct error why = {0};
+
+    machine_add_job(machine, "a", "cuda:0", part_of_disk(folder, 600));
+    machine_add_job(machine, "b", "cuda:1", part_of_disk(folder, 600));
+    machine_add_job(machine, "c", "cpu", part_of_disk(folder, 100));
+    assert_string_equal(machine_take(machine, GPU0), "a");
+    assert_string_equal(machine_take(machine, GPU1), "");
+    assert_non_null(
+        strstr(machine_get(machine, "b").state_reason, "for what running jobs still write"));
+    assert_string_equal(machine_take(machine, CPU), "c"); /* there is room for this one */
+    (void)error_set(&why, ERR_INTERNAL, "it was a test");
+    assert_true(machine_end(machine, GPU0, "a", OUTCOME_FAILED, &why));
     assert_string_equal(machine_take(machine, GPU1), "b");
 }
 
@@ -346,6 +384,7 @@ int main(void)
         TEST(a_platform_gives_the_card_that_has_room),
         TEST(one_that_waits_does_not_stop_the_others),
         TEST(what_cannot_be_told_counts_as_fitting),
+        TEST(what_a_running_job_still_writes_is_not_given_to_the_next),
         TEST(a_job_too_large_for_the_cards_runs_on_the_processor_with_a_warning),
         TEST(a_job_too_large_for_what_it_asks_for_fails_with_both_figures),
         TEST(the_daemons_limit_is_a_limit_for_every_device),
