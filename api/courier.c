@@ -7,6 +7,7 @@
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
+#include "daemon/base/pulse.h"
 #include "daemon/sched/events.h"
 #include "store/deliveries.h"
 
@@ -45,6 +46,7 @@ struct courier {
     bool has_thread;
     CURLM *multi;
     struct events_listener listener;
+    struct pulse pulse;
     /* Flags and counters; nothing hangs on their order, relaxed does. */
     atomic_bool stopping, news;
     atomic_bool armed; /* a webhook may be there: without one, news wakes nobody */
@@ -258,6 +260,7 @@ static void *serve(void *context)
     struct courier *courier = context;
     int wait_ms = 0, running = 0;
 
+    pulse_begin(&courier->pulse);
     while (!is_set(&courier->stopping)) {
         int64_t now_ns = clock_monotonic_ns();
         struct error err = {0};
@@ -278,8 +281,11 @@ static void *serve(void *context)
         wait_ms = courier->next_look_ns > now_ns
                       ? (int)((courier->next_look_ns - now_ns) / NS_PER_MS) + 1
                       : 0;
+        pulse_pause(); /* what is owed from here on wakes it at once */
         (void)curl_multi_poll(courier->multi, NULL, 0, wait_ms, NULL); /* or sooner */
+        pulse_beat();
     }
+    pulse_end();
     return NULL;
 }
 
@@ -294,8 +300,15 @@ static void hear(void *context)
 
 void courier_wake(struct courier *courier)
 {
-    if (!atomic_exchange_explicit(&courier->news, true, memory_order_relaxed))
+    if (!atomic_exchange_explicit(&courier->news, true, memory_order_relaxed)) {
+        pulse_owe(&courier->pulse);
         (void)curl_multi_wakeup(courier->multi); /* refused: it looks within a minute */
+    }
+}
+
+const struct pulse *courier_pulse(const struct courier *courier)
+{
+    return &courier->pulse;
 }
 
 bool courier_start(const struct courier_options *options, struct courier **ret_courier,
@@ -316,6 +329,7 @@ bool courier_start(const struct courier_options *options, struct courier **ret_c
         courier_stop(courier);
         return error_set(err, ERR_NO_MEMORY, "no memory for the courier");
     }
+    (void)pthread_setname_np(courier->thread, "webhooks"); /* a help in lists of threads */
     courier->has_thread = true;
     events_feed_add(options->feed, &courier->listener);
     *ret_courier = courier;

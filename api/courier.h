@@ -20,6 +20,7 @@
 
 struct courier;
 struct events_feed;
+struct pulse;
 struct stores;
 struct webhook_record;
 
@@ -37,6 +38,7 @@ void courier_stop(struct courier *courier);
 const char *courier_hosts(const struct courier *courier);
 void courier_set_hosts(struct courier *courier, const char *hosts); /* as options.hosts */
 /* Webhooks have changed. */
+const struct pulse *courier_pulse(const struct courier *courier); /* its thread's */
 void courier_wake(struct courier *courier);
 /* One call of that type here and now, for a handler; the status of its answer. ERR_UNAVAILABLE when
  * others try, ERR_INVALID with the word webhook_unreachable when no answer comes. *stop (set: soon over) ends it. */

@@ -18,6 +18,7 @@
 #include "daemon/base/file.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/log.h"
+#include "daemon/base/pulse.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -54,6 +55,7 @@ struct server {
 
     pthread_t sweeper;
     bool sweeper_runs;
+    struct pulse sweep_pulse;
     pthread_mutex_t lock;
     pthread_cond_t stop_sweeping;
     bool stopping; /* guarded by lock */
@@ -71,8 +73,10 @@ static void *sweep(void *context)
     struct server *server = context;
     struct timespec until;
 
+    pulse_begin(&server->sweep_pulse);
     pthread_mutex_lock(&server->lock);
     while (!server->stopping) {
+        pulse_beat(); /* it looks again in a second, which is no pause */
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec += SWEEP_S;
         (void)pthread_cond_timedwait(&server->stop_sweeping, &server->lock, &until); /* or later */
@@ -83,6 +87,7 @@ static void *sweep(void *context)
         pthread_mutex_lock(&server->lock);
     }
     pthread_mutex_unlock(&server->lock);
+    pulse_end();
     return NULL;
 }
 
@@ -348,6 +353,7 @@ static bool prepare(struct server *server, const struct server_options *options,
     housekeeping_init(&server->housekeeping, exchange->pool, services);
     if (pthread_create(&server->sweeper, NULL, sweep, server) != 0)
         return error_set(err, ERR_NO_MEMORY, "the system refused a thread for the server");
+    (void)pthread_setname_np(server->sweeper, "sweeper"); /* a help in lists of threads */
     server->sweeper_runs = true;
     return true;
 }
@@ -425,6 +431,30 @@ bool server_is_alive(struct server *server, int64_t deadline_ns, struct error *e
             return false;
     }
     return true;
+}
+
+bool server_find_stuck(const struct server *server, int64_t limit_ns, char *ret_who, size_t size)
+{
+    const struct services *services = &server->exchange.services;
+    const struct {
+        const struct pulse *pulse;
+        const char *what;
+        int patience; /* times the limit: who only reads is done soon, who writes waits for disks */
+    } threads[] = {
+        {streams_pulse(services->streams), "tells event streams their news", 2},
+        {courier_pulse(services->courier), "calls webhooks", 5},
+        {&server->sweep_pulse, "looks after connections", 5},
+        {&server->housekeeping.pulse, "puts away what is over", 10},
+    };
+    const int64_t now_ns = clock_monotonic_ns();
+
+    for (size_t i = 0; i < COUNT_OF(threads); i++) {
+        if (pulse_rest_ns(threads[i].pulse, now_ns) / threads[i].patience <= limit_ns)
+            continue;
+        (void)snprintf(ret_who, size, "the thread that %s", threads[i].what);
+        return true;
+    }
+    return false;
 }
 
 /* ---- stop ---- */

@@ -63,6 +63,9 @@ MUST_CHECK bool server_reload(struct server *server, const struct server_options
 /* Does every thread of the library take a connection, and does /healthz answer through pool, scheduler
  * and database, by then? A server that is full counts as alive. */
 MUST_CHECK bool server_is_alive(struct server *server, int64_t deadline_ns, struct error *err);
+/* A thread of the server's beside those: has it work and shown nothing for some times limit_ns, each with
+ * its own patience? False: none. */
+bool server_find_stuck(const struct server *server, int64_t limit_ns, char *ret_who, size_t size);
 /* Ends event streams, finishes running answers, closes the sockets. NULL is fine. */
 void server_stop(struct server *server);
 

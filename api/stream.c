@@ -154,6 +154,11 @@ void streams_free(struct streams *streams)
     free(streams);
 }
 
+const struct pulse *streams_pulse(const struct streams *streams)
+{
+    return teller_pulse(streams->teller);
+}
+
 void streams_stop(struct streams *streams)
 {
     teller_stop(streams->teller); /* resumes what it has roused */

@@ -25,6 +25,7 @@
 
 struct events_feed;
 struct pool;
+struct pulse;
 struct stores;
 struct stream;
 struct streams;
@@ -46,6 +47,7 @@ MUST_CHECK bool streams_start(const struct streams_options *options, struct stre
 void streams_stop(struct streams *streams);
 void streams_free(struct streams *streams); /* NULL is fine */
 /* About once a second: keep-alives, and the streams whose reader has gone. */
+const struct pulse *streams_pulse(const struct streams *streams); /* of who tells them the news */
 void streams_tick(struct streams *streams, int64_t now_ns);
 /* Ends the streams of an owner whose key was revoked; they end after what is on its way. */
 void streams_end_owner(struct streams *streams, const char *owner);

@@ -3,6 +3,7 @@
 #include "api/stores.h"
 #include "api/tail.h"
 #include "daemon/base/log.h"
+#include "daemon/base/pulse.h"
 #include "daemon/sched/events.h"
 #include "store/events.h"
 
@@ -19,6 +20,7 @@ struct teller {
     struct tail *tail;
     struct events_listener listener;
     pthread_t thread;
+    struct pulse pulse;
     bool started; /* listens and runs: from teller_start to teller_stop */
 
     pthread_mutex_t lock;
@@ -36,6 +38,7 @@ static void hear(void *context)
 
     pthread_mutex_lock(&teller->lock);
     teller->news = true;
+    pulse_owe(&teller->pulse);
     pthread_cond_signal(&teller->changed);
     pthread_mutex_unlock(&teller->lock);
 }
@@ -75,6 +78,7 @@ static void read_news(struct teller *teller)
     while (more) {
         if (!read_page(teller, store, &more, &err))
             goto failed;
+        pulse_beat();
     }
     stores_give(teller->stores, store);
     return;
@@ -90,12 +94,16 @@ static void *work(void *context)
 {
     struct teller *teller = context;
 
+    pulse_begin(&teller->pulse);
     pthread_mutex_lock(&teller->lock);
     for (;;) {
         bool anybody;
 
-        while (!teller->news && !teller->stopping)
+        while (!teller->news && !teller->stopping) {
+            pulse_pause();
             pthread_cond_wait(&teller->changed, &teller->lock);
+        }
+        pulse_beat();
         if (teller->stopping)
             break;
         teller->news = false;
@@ -110,6 +118,7 @@ static void *work(void *context)
         pthread_mutex_lock(&teller->lock);
     }
     pthread_mutex_unlock(&teller->lock);
+    pulse_end();
     return NULL;
 }
 
@@ -168,6 +177,11 @@ void teller_free(struct teller *teller)
 struct tail *teller_tail(struct teller *teller)
 {
     return teller->tail;
+}
+
+const struct pulse *teller_pulse(const struct teller *teller)
+{
+    return &teller->pulse;
 }
 
 void teller_listen(struct teller *teller, bool anybody)

@@ -17,6 +17,7 @@
 #include <stddef.h>
 
 struct event_record;
+struct pulse;
 struct events_feed;
 struct stores;
 struct tail;
@@ -32,6 +33,7 @@ void teller_stop(
 void teller_free(struct teller *teller); /* teller_stop, and frees it; NULL is fine */
 
 struct tail *teller_tail(struct teller *teller);
+const struct pulse *teller_pulse(const struct teller *teller); /* its thread's */
 void teller_listen(struct teller *teller, bool anybody); /* is there a stream? */
 
 #endif

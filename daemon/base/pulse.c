@@ -20,11 +20,24 @@ void pulse_beat(void)
         atomic_store_explicit(&mine->beat_ns, clock_monotonic_ns(), memory_order_relaxed);
 }
 
-void pulse_end(void)
+void pulse_pause(void)
 {
     if (mine)
         atomic_store_explicit(&mine->beat_ns, 0, memory_order_relaxed);
+}
+
+void pulse_end(void)
+{
+    pulse_pause();
     mine = NULL;
+}
+
+void pulse_owe(struct pulse *pulse)
+{
+    int64_t paused = 0;
+
+    (void)atomic_compare_exchange_strong_explicit(&pulse->beat_ns, &paused, clock_monotonic_ns(),
+                                                  memory_order_relaxed, memory_order_relaxed);
 }
 
 int64_t pulse_rest_ns(const struct pulse *pulse, int64_t now_ns)

@@ -21,6 +21,7 @@ struct mailbox {
     pthread_cond_t arrived, answered, told;
     struct call *first, **last; /* guarded by lock */
     uint64_t news;              /* guarded by lock */
+    struct pulse *watched;      /* guarded by lock: of who is to take them; NULL: nobody */
     bool closed, stopping;      /* guarded by lock */
 };
 
@@ -112,7 +113,16 @@ void mailbox_tell_news(struct mailbox *mailbox)
 {
     (void)pthread_mutex_lock(&mailbox->lock);
     mailbox->news++;
+    if (mailbox->watched)
+        pulse_owe(mailbox->watched);
     (void)pthread_cond_broadcast(&mailbox->told);
+    (void)pthread_mutex_unlock(&mailbox->lock);
+}
+
+void mailbox_watch(struct mailbox *mailbox, struct pulse *waiter)
+{
+    (void)pthread_mutex_lock(&mailbox->lock);
+    mailbox->watched = waiter;
     (void)pthread_mutex_unlock(&mailbox->lock);
 }
 
@@ -122,12 +132,13 @@ bool mailbox_wait_news(struct mailbox *mailbox, uint64_t *seen, int64_t timeout_
     struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
     bool go_on;
 
-    pulse_beat();
     (void)pthread_mutex_lock(&mailbox->lock);
     while (mailbox->news == *seen && !mailbox->stopping) {
+        pulse_pause();
         if (pthread_cond_timedwait(&mailbox->told, &mailbox->lock, &until) != 0)
             break; /* the time is over */
     }
+    pulse_beat();
     *seen = mailbox->news;
     go_on = !mailbox->stopping;
     (void)pthread_mutex_unlock(&mailbox->lock);

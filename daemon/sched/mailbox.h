@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 struct mailbox;
+struct pulse;
 
 /* Runs on the serving thread; owner is mailbox_serve's. */
 typedef bool mailbox_function(void *owner, void *arguments, struct error *err);
@@ -30,8 +31,10 @@ void mailbox_serve(struct mailbox *mailbox, void *owner);
 void mailbox_close(struct mailbox *mailbox); /* calls in line are still answered */
 
 void mailbox_tell_news(struct mailbox *mailbox);
-/* Waits until there is news since *seen or the time is over. False once nothing is to be begun any
- * more. */
+/* From now on that waiter owes a beat when there is news (pulse.h); NULL: none. */
+void mailbox_watch(struct mailbox *mailbox, struct pulse *waiter);
+/* Waits until there is news since *seen or the time is over, which counts as waiting for work. False
+ * once nothing is to be begun any more. */
 bool mailbox_wait_news(struct mailbox *mailbox, uint64_t *seen, int64_t timeout_ms);
 void mailbox_stop_news(struct mailbox *mailbox); /* every waiter leaves */
 bool mailbox_is_stopping(struct mailbox *mailbox);

@@ -20,6 +20,7 @@
 struct job_record;
 struct json;
 struct mailbox;
+struct pulse;
 struct scheduler_options;
 struct validator;
 
@@ -41,6 +42,7 @@ MUST_CHECK bool validator_start(const struct scheduler_options *options, struct 
 /* Waits for the answer; see asks_put. */
 MUST_CHECK bool validator_ask(struct validator *validator, asks_function *function, void *arguments,
                               const atomic_bool *stop, struct error *err);
+const struct pulse *validator_pulse(const struct validator *validator); /* its thread's */
 pthread_t validator_thread(const struct validator *validator);
 void validator_free(struct validator *validator); /* after its thread was joined; NULL is fine */
 

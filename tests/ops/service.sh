@@ -138,6 +138,26 @@ held MHD-worker "the HTTP server"
 held scheduler "the scheduler"
 stop_daemon
 export WATCHDOG_USEC=400000
+settings '"webhook_hosts": "127.0.0.1"'
+start_daemon "$out" --config "$work/settings.json" || exit 1
+# stands NAME WHAT WORK...: the thread of that name stands still while there is work for it.
+stands() {
+    hold "$1" || { echo "skip - the thread that $2 stands still: $(<"$work/held")" && return; }
+    "${@:3}"
+    expect "the thread that $2 stands still with work to do: it is named, and pings end" \
+        wait_for 60 logged "the thread that $2 has not moved.*watchdog is not told"
+    let_go
+    expect "the thread that $2 goes on: pings come again" wait_for 60 logged 'everything moves again'
+    : >"$work/needled.log"
+}
+post() { call -H 'Content-Type: application/json' "$url$1" -d "$2"; }
+stands streams "tells event streams their news" true # of the job that runs
+stands webhooks "calls webhooks" post /v1/webhook_endpoints '{"url":"http://127.0.0.1:9/"}'
+stands sweeper "looks after connections" true # which it does every second
+stands validator "reads data sets" post /v1/fine_tuning/jobs \
+    "{\"model\":\"mini\",\"training_file\":\"$file\",\"hyperparameters\":{\"n_epochs\":1}}"
+call -X POST "$url/v1/fine_tuning/jobs/$(field id <<<"$answer")/cancel"
+stop_daemon
 start_daemon "$out" || exit 1
 export -n WATCHDOG_USEC
 wait_for 60 moves

@@ -157,6 +157,29 @@ static void only_a_thread_at_work_owes_a_beat(void **state)
     assert_int_equal(pulse_rest_ns(&pulse, clock_monotonic_ns() + 5000), 0);
 }
 
+static void a_thread_owes_a_beat_from_when_it_is_given_work(void **state)
+{
+    struct pulse pulse = {0};
+    int64_t later_ns, beat_ns;
+
+    (void)state;
+    pulse_owe(&pulse); /* before it has begun at all */
+    assert_true(pulse_rest_ns(&pulse, clock_monotonic_ns() + 5000) >= 5000);
+    pulse_begin(&pulse);
+    pulse_pause();
+    later_ns = clock_monotonic_ns() + 5000;
+    assert_int_equal(pulse_rest_ns(&pulse, later_ns), 0); /* it waits */
+    pulse_owe(&pulse);
+    assert_true(pulse_rest_ns(&pulse, clock_monotonic_ns() + 5000) >= 5000);
+    beat_ns = pulse.beat_ns;
+    pulse_owe(&pulse); /* more of it does not excuse what was not begun */
+    assert_int_equal(pulse.beat_ns, beat_ns);
+    pulse_beat();
+    assert_int_equal(pulse_rest_ns(&pulse, later_ns - 5000), 0); /* it took the work up */
+    pulse_end();
+    pulse_pause(); /* of nobody */
+}
+
 static void a_log_line_is_an_entry_with_its_job(void **state)
 {
     char entry[4096] = "";
@@ -201,6 +224,7 @@ int main(void)
         cmocka_unit_test(a_status_is_one_line_and_has_an_end),
         cmocka_unit_test(a_manager_that_reads_nothing_is_not_waited_for),
         cmocka_unit_test(only_a_thread_at_work_owes_a_beat),
+        cmocka_unit_test(a_thread_owes_a_beat_from_when_it_is_given_work),
         cmocka_unit_test(a_log_line_is_an_entry_with_its_job),
         cmocka_unit_test(stderr_is_the_journal_only_where_it_is_that_file),
     };
