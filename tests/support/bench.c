@@ -7,9 +7,61 @@
 #include "store/files.h"
 #include "tests/support/scratch.h"
 
+#include <dlfcn.h>
+#include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 
-#define PATIENCE_S 240 /* the sanitizers are slow; nothing waits so long when all is well */
+#define LOOK_US 5000
+#define LAST_HOLD_US 200000 /* after a stop is asked for: it is heard by then */
+#define PATIENCE_S 240      /* the sanitizers are slow; nothing waits so long when all is well */
+
+/* ---- jobs that stand still -------------------------------------------------------------------- */
+
+static _Atomic int64_t held_step; /* 0: none is held */
+static atomic_bool stopping;
+
+void bench_hold(int64_t step)
+{
+    atomic_store(&held_step, step);
+}
+
+void bench_let_go(void)
+{
+    atomic_store(&held_step, 0);
+}
+
+static void stand_still(int64_t step)
+{
+    for (;;) {
+        const int64_t held = atomic_load(&held_step);
+
+        if (held == 0 || step < held)
+            return;
+        if (atomic_load(&stopping)) {
+            (void)usleep(LAST_HOLD_US);
+            return;
+        }
+        (void)usleep(LOOK_US);
+    }
+}
+
+/* In place of the library's: a worker notes each whole step with one of two numbers (daemon/sched/place.h). */
+ssize_t pwrite(int descriptor, const void *bytes, size_t size, off_t offset)
+{
+    ssize_t (*next)(int, const void *, size_t, off_t);
+    int64_t mark[2]; /* attempt and step */
+
+    *(void **)&next = dlsym(RTLD_NEXT, "pwrite");
+    const ssize_t written = next(descriptor, bytes, size, offset);
+    if (size == sizeof(mark)) {
+        memcpy(mark, bytes, sizeof(mark));
+        stand_still(mark[1]);
+    }
+    return written;
+}
+
+/* ---- the bench -------------------------------------------------------------------------------- */
 
 static void hear(void *context)
 {
@@ -89,12 +141,15 @@ void bench_start(struct bench *bench)
 
 void bench_stop(struct bench *bench)
 {
+    atomic_store(&stopping, true);
     scheduler_stop(bench->scheduler);
+    atomic_store(&stopping, false);
     bench->scheduler = NULL;
 }
 
 void bench_free(struct bench *bench)
 {
+    bench_let_go();
     bench_stop(bench);
     events_feed_remove(bench->feed, &bench->listener);
     events_feed_free(bench->feed);
@@ -229,6 +284,24 @@ enum job_state bench_wait(struct bench *bench, const char *job_id, enum job_stat
             return job.state;
         }
         wait_for_news(bench, seen, job_id);
+    }
+}
+
+void bench_wait_reason(struct bench *bench, const char *job_id, const char *words)
+{
+    for (int64_t waited_us = 0;; waited_us += LOOK_US) {
+        struct job_record job;
+        bool found;
+
+        bench_get(bench, job_id, &job);
+        found = strstr(job.state_reason, words) != NULL;
+        if (!found && waited_us > PATIENCE_S * INT64_C(1000000))
+            fail_msg("job %s is %s: '%s', not '%s'", job_id, job_state_name(job.state),
+                     job.state_reason, words);
+        job_record_release(&job);
+        if (found)
+            return;
+        (void)usleep(LOOK_US); /* a reason need not be news */
     }
 }
 

@@ -46,8 +46,15 @@ bool bench_submit(struct bench *bench, char ret_id[STORE_ID_SIZE], struct error 
 void bench_submit_small(struct bench *bench, const char *file, const char *more,
                         char ret_id[STORE_ID_SIZE]);
 
+/* Every job stands still once it has made so many steps, the last of them not told yet, until it is let go or the
+ * bench is stopped: what a test does meanwhile does not race with its end. */
+void bench_hold(int64_t step);
+void bench_let_go(void);
+
 /* Waits until the job has ended or is in the state (JOB_STATE_COUNT: any end). */
 enum job_state bench_wait(struct bench *bench, const char *job_id, enum job_state wanted);
+/* Waits until the reason for the job's state has those words. */
+void bench_wait_reason(struct bench *bench, const char *job_id, const char *words);
 /* Waits for the job's first event of the type after the number; returns its number. */
 int64_t bench_wait_event(struct bench *bench, const char *job_id, const char *type,
                          int64_t after_number);

@@ -58,7 +58,7 @@ static void more_connections_than_the_limit_wait_until_others_leave(void **state
     before = count_descriptors();
     for (size_t i = 0; i < CROWD; i++)
         crowd[i] = web_open(d.port);
-    for (int tries = 0; tries < 500 && accepted(before) < LIMIT_CONNECTIONS; tries++)
+    for (int tries = 0; tries < 6000 && accepted(before) < LIMIT_CONNECTIONS; tries++)
         usleep(10000);
     assert_int_equal(accepted(before), LIMIT_CONNECTIONS);
     web_send_text(crowd[0], "GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
