@@ -181,6 +181,7 @@ void service_begin_stop(atomic_bool *hurry)
 void service_end_stop(void)
 {
     end();
+    log_settle(true);
 }
 
 /* ---- the watchdog ---- */
@@ -350,6 +351,7 @@ int service_wait(const struct service_parts *parts)
             ping(&watch, parts->scheduler);
         }
         number = wait_for_signal(-1, tick_ms);
+        log_settle(false);
         if (number == SIGHUP)
             reload(parts);
     } while (number != SIGTERM && number != SIGINT && !parts->is_over(parts->context));

@@ -1,8 +1,12 @@
 #include "daemon/base/log.h"
 
+#include "daemon/base/clock.h"
 #include "daemon/base/journal.h"
+#include "daemon/base/repeats.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -88,18 +92,14 @@ static void write_whole(const char *text, size_t size)
         ;
 }
 
-static void write_line(enum log_level level, const char *key, const char *value, const char *format,
-                       va_list args)
+static void write_line(enum log_level level, const char *key, const char *value,
+                       const char *message)
 {
     static const int priorities[] = {7, 6, 4, 3};
     struct line line = {.size = 0};
-    char message[MESSAGE_BYTES];
     char short_value[256];
     size_t start;
 
-    if (level < atomic_load_explicit(&level_min, memory_order_relaxed))
-        return;
-    (void)vsnprintf(message, sizeof(message), format, args);
     if (under_journal)
         put_text(&line, level_priorities[level]);
     put_text(&line, "level=");
@@ -126,12 +126,67 @@ static void write_line(enum log_level level, const char *key, const char *value,
     write_whole(line.text, line.size);
 }
 
+/* What is left out. A debug line is there because somebody asked for all of them. */
+static struct repeats repeats; /* guarded by repeats_lock */
+static pthread_mutex_t repeats_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool is_wanted(enum log_level level, const char *key, const char *value, const char *message)
+{
+    const struct repeats_line line = {(int)level, key, value, message};
+    bool wanted;
+
+    if (level == LOG_LEVEL_DEBUG)
+        return true;
+    (void)pthread_mutex_lock(&repeats_lock);
+    wanted = repeats_take(&repeats, &line, clock_monotonic_ns());
+    (void)pthread_mutex_unlock(&repeats_lock);
+    return wanted;
+}
+
+void log_settle(bool is_last)
+{
+    const int64_t now_ns = is_last ? INT64_MAX : clock_monotonic_ns();
+    struct repeats_count count;
+    char message[MESSAGE_BYTES];
+
+    for (;;) {
+        bool found;
+
+        (void)pthread_mutex_lock(&repeats_lock);
+        found = repeats_settle(&repeats, now_ns, &count);
+        (void)pthread_mutex_unlock(&repeats_lock);
+        if (!found)
+            return;
+        if (count.text[0] == '\0')
+            (void)snprintf(message, sizeof(message),
+                           "%" PRId64 " more lines of level %s were left out of the log",
+                           count.left_out, level_names[count.level]);
+        else
+            (void)snprintf(message, sizeof(message), "repeated %" PRId64 " times more: %s",
+                           count.left_out, count.text);
+        write_line((enum log_level)count.level, count.value[0] != '\0' ? count.key : NULL,
+                   count.value, message);
+    }
+}
+
+static void write_formatted(enum log_level level, const char *key, const char *value,
+                            const char *format, va_list args)
+{
+    char message[MESSAGE_BYTES];
+
+    if (level < atomic_load_explicit(&level_min, memory_order_relaxed))
+        return;
+    (void)vsnprintf(message, sizeof(message), format, args);
+    if (is_wanted(level, key, value, message))
+        write_line(level, key, value, message);
+}
+
 void log_write(enum log_level level, const char *format, ...)
 {
     va_list args;
 
     va_start(args, format);
-    write_line(level, NULL, NULL, format, args);
+    write_formatted(level, NULL, NULL, format, args);
     va_end(args);
 }
 
@@ -141,6 +196,6 @@ void log_write_for(enum log_level level, const char *key, const char *value, con
     va_list args;
 
     va_start(args, format);
-    write_line(level, key, value, format, args);
+    write_formatted(level, key, value, format, args);
     va_end(args);
 }

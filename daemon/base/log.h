@@ -3,7 +3,8 @@
  *
  * Purpose    The daemon's only voice: `level=warn job=ftjob-12 msg="..."`. Under the journal a line
  *            becomes an entry with its priority and the pair as a field (journal.h), or starts with
- *            its priority (<4>), see sd-daemon(3).
+ *            its priority (<4>), see sd-daemon(3). Above debug the same line stands there so many times a
+ *            minute (repeats.h); then it is told how many were left out.
  * Ownership  None.
  * Threads    Any: a line is written with one write(2).
  * Failure    A line that cannot be written is dropped; logging never stops work.
@@ -21,6 +22,9 @@ void log_set_level(enum log_level level);
 /* Lines go there as the journal's entries, and to stderr where it takes none; -1: to stderr alone. Before
  * the first thread starts; log_set_level does it where stderr is the journal. */
 void log_set_journal(int descriptor);
+
+/* Tells what was left out in the minutes that are over; is_last: in all. Now and then, and at the end. */
+void log_settle(bool is_last);
 
 /* format gives the message; it is quoted, control bytes are escaped, and it is cut at 1 KiB. */
 void log_write(enum log_level level, const char *format, ...) PRINTF_LIKE(2, 3);

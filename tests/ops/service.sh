@@ -152,7 +152,8 @@ stands() {
 }
 post() { call -H 'Content-Type: application/json' "$url$1" -d "$2"; }
 stands streams "tells event streams their news" true # of the job that runs
-stands webhooks "calls webhooks" post /v1/webhook_endpoints '{"url":"http://127.0.0.1:9/"}'
+stands webhooks "calls webhooks" post /v1/webhook_endpoints \
+    '{"name":"mine","url":"http://127.0.0.1:9/","event_types":["fine_tuning.job.cancelled"]}'
 stands sweeper "looks after connections" true # which it does every second
 stands validator "reads data sets" post /v1/fine_tuning/jobs \
     "{\"model\":\"mini\",\"training_file\":\"$file\",\"hyperparameters\":{\"n_epochs\":1}}"
