@@ -14,6 +14,7 @@
 #include "daemon/sched/disk.h"
 #include "daemon/sched/events.h"
 #include "daemon/sched/keeping.h"
+#include "daemon/sched/losses.h"
 #include "daemon/sched/restore.h"
 #include "daemon/sched/scheduler.h"
 #include "daemon/service.h"
@@ -118,8 +119,10 @@ static bool start(struct daemon_parts *parts, struct error *err)
     const struct config *config = &parts->config;
 
     if (!json_self_test(err) || !make_folders(config, err) || !take_lock(parts, err) ||
+        !losses_check_new(config->state_dir, parts->database_path, err) ||
         !disk_open(config->state_dir, config->disk_reserve_bytes, &parts->disk, err) ||
-        !open_store(parts, err) || !keeping_recover(config->state_dir, parts->store, err) ||
+        !open_store(parts, err) || !losses_check(config->state_dir, parts->store, err) ||
+        !keeping_recover(config->state_dir, parts->store, err) ||
         !disk_settle(parts->disk, parts->database_path, err))
         return false;
     parts->feed = events_feed_new();
@@ -227,6 +230,10 @@ static void log_start(const struct daemon_parts *parts)
               json_library_version(), store_library_version());
     if (store_opening_note(parts->store)[0] != '\0')
         log_write(LOG_LEVEL_INFO, "%s", store_opening_note(parts->store));
+    if (store_lost_log(parts->store))
+        log_write(LOG_LEVEL_WARN,
+                  "the database's log, needled.db-wal, was cut or gone: what was changed last before "
+                  "this start may be missing");
     if (parts->config.key_file_is_open)
         log_write(LOG_LEVEL_WARN,
                   "the file of the API key can be read by every user of this machine: "

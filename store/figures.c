@@ -25,3 +25,23 @@ bool figures_count_jobs(struct store *store, int64_t ret_counts[JOB_STATE_COUNT]
         memcpy(ret_counts, counts, sizeof(counts));
     return ok;
 }
+
+bool figures_are_none(struct store *store, bool *ret_none, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    bool row = false, none = false, ok;
+
+    if (!sql_start(store,
+                   "SELECT NOT EXISTS (SELECT 1 FROM jobs) AND NOT EXISTS (SELECT 1 FROM files)"
+                   " AND NOT EXISTS (SELECT 1 FROM models)"
+                   " AND NOT EXISTS (SELECT 1 FROM reservations)",
+                   &statement, err))
+        return false;
+    ok = sql_next(store, statement, &row, err);
+    if (ok && row)
+        none = sqlite3_column_int(statement, 0) != 0;
+    sql_end(statement);
+    if (ok)
+        *ret_none = none;
+    return ok;
+}

@@ -15,4 +15,7 @@
 MUST_CHECK bool figures_count_jobs(struct store *store, int64_t ret_counts[JOB_STATE_COUNT],
                                    struct error *err);
 
+/* Whether there are no jobs, files, models and reserved uploads at all. */
+MUST_CHECK bool figures_are_none(struct store *store, bool *ret_none, struct error *err);
+
 #endif

@@ -23,6 +23,7 @@
 struct inspection {
     int version;
     bool complete;          /* every page was looked at */
+    bool log_is_lost;       /* changes that its index tells of are neither in it nor in its log */
     int64_t dangling_count; /* rows that name a record which is not there: no harm, but not ours */
 };
 

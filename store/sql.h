@@ -30,7 +30,8 @@ struct store {
     bool in_transaction;
     int log_wanted_pages; /* of the log, before it is to be cut again; see wal.c */
     int wait_max_ms;      /* for a lock; 0: as usual */
-    char note[320];       /* of its opening */
+    char note[320];       /* of its opening, */
+    bool lost_log;        /* and whether it had lost its log by then */
 };
 
 /* Fills err from the connection's last failure; returns false. */

@@ -21,8 +21,8 @@
 #define SIDE_PATH_BYTES (LIMIT_PATH_BYTES + 16)
 
 static const char advice[] =
-    "put a backup in its place with needled --restore FILE, or move it away "
-    "and a new one is made";
+    "put a backup in its place with needled --restore FILE, or, to begin anew, move it and the "
+    "folders beside it to another place";
 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
@@ -237,11 +237,17 @@ bool store_open(const char *path, bool migrate, struct store **ret_store, struct
         return false;
     }
     add_note(store, &found);
+    store->lost_log = found.log_is_lost;
     *ret_store = store;
     return true;
 }
 
 const char *store_opening_note(const struct store *store)
+bool store_lost_log(const struct store *store)
+{
+    return store->lost_log;
+}
+
 {
     return store->note;
 }

@@ -29,6 +29,8 @@ struct store;
 MUST_CHECK bool store_open(const char *path, bool migrate, struct store **ret_store,
                            struct error *err);
 void store_close(struct store *store); /* NULL is fine */
+/* Whether its open with `migrate` found its log cut or gone: changes that were made are missing. */
+bool store_lost_log(const struct store *store);
 /* What its open with `migrate` did or found, a line for the log; "" nothing. */
 const char *store_opening_note(const struct store *store);
 /* The folder that path lies in: a name that was made or changed there is on disk. */

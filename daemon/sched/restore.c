@@ -4,6 +4,7 @@
 #include "daemon/base/file.h"
 #include "daemon/base/limits.h"
 #include "daemon/sched/datasets.h"
+#include "daemon/sched/losses.h"
 #include "store/backup.h"
 #include "store/figures.h"
 #include "store/files.h"
@@ -130,7 +131,8 @@ bool restore_database(const char *state_folder, const char *database, const char
     buf_format(text, "'%s' is now '%s'\n", backup, database);
     if (aside[0])
         buf_format(text, "the database that was there is '%s%s'\n", database, aside);
-    ok = store_open(database, true, &store, &own) && tell_jobs(store, text, &own) &&
+    ok = store_open(database, true, &store, &own) && losses_allow(store, &own) &&
+         tell_jobs(store, text, &own) &&
          count_missing(state_folder, store, &found.missing_files, &own) &&
          count_unknown(state_folder, store, &found.unknown_files, &own) &&
          count_adapters(state_folder, store, &found.missing_adapters, &own);

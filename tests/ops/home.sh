@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The state folder goes away under a running daemon: moved, replaced by an empty one, by another one. Nothing is
 # started or acknowledged meanwhile, and nothing is made in its place; back again, all goes on, and another state
-# ends the daemon with a status of its own.
+# ends the daemon with a status of its own. A start does not make a new database over the files of an earlier one.
 #   tests/ops/home.sh OUT
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -79,4 +79,26 @@ expect "the log says why" says 'stopping: another database lies in'
 expect "the other's log is left to it" [ -e "$state/needled.db-wal" ]
 expect "a new start takes it up" start
 expect "with all that is in it" state_is "$id" succeeded
+stop_daemon
+
+# ---- at a start
+# refuses WORDS: status 4, and the words in the log.
+refuses() {
+    local status=0
+    "$out/needled" --state-dir "$state" --models-dir "$work/models" --listen 127.0.0.1:0 2>"$work/refused" || status=$?
+    [ $status = 4 ] && grep -q -- "$1" "$work/refused"
+}
+cp "$state/needled.db" "$work/backup"
+mv "$state/needled.db" "$work/aside"
+expect "without its database no new one is made over what is there" refuses 'needled.db is gone, but uploads of an earlier one are there: [1-9].*needled --restore FILE; to begin anew, move'
+expect "and nothing is" [ ! -e "$state/needled.db" ]
+restores() { "$out/needled" --state-dir "$state" --restore "$work/backup" >"$work/restored"; }
+expect "a backup comes back" restores
+expect "and starts" start
+expect "with what was in it" state_is "$id" succeeded
+stop_daemon
+mkdir -p "$work/old/checkpoints" "$work/old/uploads" "$work/old/artifacts"
+mv "$state"/needled.db* "$state/uploads" "$state/checkpoints" "$state/artifacts" "$work/old/"
+expect "with all of it moved away a new one begins" start
+expect "which is empty" is "$(curl -s "$url/v1/fine_tuning/jobs" | field data)" '[]'
 stop_daemon

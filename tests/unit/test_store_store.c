@@ -118,7 +118,7 @@ static void what_is_not_our_database_is_refused_and_untouched(void **state)
     struct store *store;
     sqlite3 *db = NULL;
     size_t size = 0;
-    char *bytes;
+    char *bytes, mark[64];
 
     scratch_write(foreign, "", 0);
     expect_refused(foreign, "an empty file", "not a database");
@@ -129,6 +129,11 @@ static void what_is_not_our_database_is_refused_and_untouched(void **state)
     assert_int_equal(sqlite3_exec(db, "CREATE TABLE jobs (id)", NULL, NULL, NULL), SQLITE_OK);
     (void)sqlite3_close(db);
     expect_refused(foreign, "another program's database", "another program");
+    assert_int_equal(sqlite3_open(foreign, &db), SQLITE_OK);
+    (void)snprintf(mark, sizeof(mark), "PRAGMA application_id = %d", MIGRATION_APPLICATION_ID);
+    assert_int_equal(sqlite3_exec(db, mark, NULL, NULL, NULL), SQLITE_OK);
+    (void)sqlite3_close(db);
+    expect_refused(foreign, "one that bears our mark", "no version of ours");
 
     store = open_store(path);
     for (int i = 0; i < 200; i++) {
