@@ -1,8 +1,8 @@
 /*
  * api: calls to the daemon.
  *
- * Every error is an ApiError whose message can be shown as it is. What fails for want of an answer marks
- * the daemon as gone (the feed looks for it and tells when it is back).
+ * Every error is an ApiError whose message can be shown as it is. What fails for want of an answer
+ * marks the daemon as gone (the feed looks for it and tells when it is back).
  */
 
 export class ApiError extends Error {
@@ -91,7 +91,7 @@ export async function del(path, options) {
     return (await request('DELETE', path, options)).json();
 }
 
-/* ---- what is served ------------------------------------------------------------------------------ */
+/* ---- what is served -------------------------------------------------------------------------- */
 
 let description = null;
 
@@ -117,7 +117,7 @@ export async function has(method, path) {
         Object.keys(operation.responses || {}).some((status) => /^[123]/.test(status));
 }
 
-/* ---- addresses ----------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 export const part = encodeURIComponent;
 
@@ -130,7 +130,8 @@ export async function all(path, most = 1000) {
     const data = [];
     let after = '';
     for (;;) {
-        const page = await get(`${path}${path.includes('?') ? '&' : '?'}limit=${Math.min(most, 1000)}` +
+        const page = await get(
+            `${path}${path.includes('?') ? '&' : '?'}limit=${Math.min(most, 1000)}` +
             (after ? `&after=${part(after)}` : ''));
         data.push(...page.data);
         if (!page.has_more || data.length >= most || !page.data.length)

@@ -1,15 +1,19 @@
 /*
  * app: the shell around the pages.
  *
- * The address after # says which page is shown. A page is left before the next one begins, and one that comes too
- * late shows nothing. On a new page the focus goes to its heading and its title is said.
+ * The address after # says which page is shown. A page is left before the next one begins, and one
+ * that comes too late shows nothing. On a new page the focus goes to its heading and its title is
+ * said.
  */
 import * as api from './api.js';
 import * as feed from './feed.js';
 import * as session from './session.js';
 import { el, icon, text } from './parts/dom.js';
 import { errorNotice } from './parts/controls.js';
+import * as draft from './parts/draft.js';
 import { announce, setTitle } from './parts/page.js';
+import * as transfer from './parts/transfer.js';
+import { showTransfers } from './parts/transferbar.js';
 
 const routes = [
     [/^\/?$/, 'home', []],
@@ -22,7 +26,8 @@ const routes = [
 ];
 
 const main = document.getElementById('main');
-let leave = null;
+let leave = null; /* its `update`, where it has one, takes another query of the same page */
+let shownPath = null;
 let turn = 0;
 let isUnanswered = false; /* the page could not be shown for want of an answer */
 
@@ -34,6 +39,8 @@ function plain(part) {
         return null;
     }
 }
+
+const pathOf = (hash) => hash.slice(1).split('?', 1)[0] || '/';
 
 function readAddress() {
     const [path, query = ''] = (location.hash.slice(1) || '/').split('?', 2);
@@ -50,7 +57,8 @@ function readAddress() {
 
 function markPage(page) {
     for (const link of document.querySelectorAll('.nav a')) {
-        const current = link.dataset.page === page || (page === 'job' && link.dataset.page === 'home');
+        const current = link.dataset.page === page ||
+            (page === 'job' && link.dataset.page === 'home');
         if (current)
             link.setAttribute('aria-current', 'page');
         else
@@ -63,7 +71,8 @@ function showMissing() {
     setTitle('No such page');
     main.replaceChildren(el('h1', { tabindex: -1 }, 'No such page'),
         el('p', { class: 'lead' }, 'This address leads nowhere.'),
-        el('p', {}, el('a', { class: 'button button-primary', href: '#/' }, 'Go to the home page')));
+        el('p', {}, el('a', { class: 'button button-primary', href: '#/' },
+            'Go to the home page')));
 }
 
 /* All are fetched while there is an answer (see begin): each page opens then also without one. */
@@ -81,7 +90,8 @@ function showError(error) {
     isUnanswered = error.status === 0;
     if (!main.querySelector('h1'))
         main.append(el('h1', { tabindex: -1 }, 'This page could not be shown'));
-    main.append(errorNotice(error, el('button', { class: 'button', type: 'button', onclick: () => show(false) },
+    main.append(errorNotice(error,
+        el('button', { class: 'button', type: 'button', onclick: () => show(false) },
         icon('retry'), 'Try again')));
 }
 
@@ -102,6 +112,7 @@ async function show(isFirst) {
 
     leavePage();
     isUnanswered = false;
+    shownPath = pathOf(location.hash);
     main.replaceChildren();
     markPage(address && address.page);
     if (!address) {
@@ -142,7 +153,7 @@ function arrive() {
     announce(document.title);
 }
 
-/* ---- the connection ------------------------------------------------------------------------------ */
+/* ---- the connection -------------------------------------------------------------------------- */
 
 const connectionTexts = {
     connecting: 'Connecting', live: 'Live', polling: 'Every 2 s', gone: 'No answer',
@@ -169,7 +180,8 @@ function showGone(retryAt) {
             el('p', {}, el('strong', {}, 'needled does not answer.'),
                 ' What you see is as it was. The jobs go on where they were when it is back. ',
                 el('span', { class: 'banner-wait', 'aria-hidden': 'true' })),
-            el('button', { class: 'button', type: 'button', onclick: () => feed.retryNow() }, 'Try now'));
+            el('button', { class: 'button', type: 'button', onclick: () => feed.retryNow() },
+                'Try now'));
         banner.hidden = false;
         banner.dataset.kind = 'gone';
     }
@@ -209,7 +221,7 @@ function onUnauthorized() {
     location.replace(`#/signin?next=${encodeURIComponent(here)}`);
 }
 
-/* ---- light and dark ------------------------------------------------------------------------------ */
+/* ---- light and dark -------------------------------------------------------------------------- */
 
 const themes = [['auto', 'as the system'], ['light', 'light'], ['dark', 'dark']];
 const themeIcons = { auto: 'auto', light: 'sun', dark: 'moon' };
@@ -245,7 +257,7 @@ function nextTheme() {
     announce(`Theme: ${words}`);
 }
 
-/* ---- start --------------------------------------------------------------------------------------- */
+/* ---- start ----------------------------------------------------------------------------------- */
 
 function onAddress() {
     /* "Skip to the content" is no page. */
@@ -256,7 +268,49 @@ function onAddress() {
     }
     if (!location.hash.startsWith('#/signin'))
         feed.start();
-    show(false);
+    if (leave && leave.update && pathOf(location.hash) === shownPath)
+        leave.update(readAddress().params);
+    else
+        show(false);
+}
+
+/* ---- the session --------------------------------------------------------------------------- */
+
+/* Signed out, here or in another tab: what was shown is gone at once, not at the next call. */
+function onEnded(isHere) {
+    const here = location.hash || '#/';
+
+    feed.stop();
+    transfer.cancel();
+    transfer.forget();
+    draft.dropAll();
+    if (here.startsWith('#/signin'))
+        return;
+    turn++; /* what is on its way shows nothing */
+    leavePage();
+    document.querySelectorAll('dialog').forEach((dialog) => dialog.close());
+    main.replaceChildren();
+    setTitle('');
+    location.replace(isHere ? '#/signin' : `#/signin?next=${encodeURIComponent(here)}`);
+}
+
+/* Another tab signed in: as somebody else this one shows something else. */
+async function onBegun(isHere) {
+    const before = session.keyId();
+    if (isHere || location.hash.startsWith('#/signin'))
+        return;
+    const who = await session.read().catch(() => null);
+    if (who && who.key_id !== before)
+        show(false);
+}
+
+/* A page that was kept for coming back may have lost its session meanwhile. */
+async function onReturn(event) {
+    if (!event.persisted)
+        return;
+    const who = await session.read().catch(() => null);
+    if (who && !who.signed_in)
+        onEnded(false);
 }
 
 /* Who would be refused is asked for a key before any other call. */
@@ -264,7 +318,8 @@ async function begin() {
     const signsIn = () => location.hash.startsWith('#/signin');
     try {
         if (!signsIn() && !(await session.read()).signed_in)
-            history.replaceState(null, '', `#/signin?next=${encodeURIComponent(location.hash || '#/')}`);
+            history.replaceState(null, '',
+                `#/signin?next=${encodeURIComponent(location.hash || '#/')}`);
     } catch (e) {
         /* no answer: the feed says so and looks again */
     }
@@ -291,7 +346,11 @@ for (const kind of ['dragover', 'drop'])
         event.dataTransfer.dropEffect = 'none';
     });
 window.addEventListener('hashchange', onAddress);
+window.addEventListener('pageshow', onReturn);
 api.listen({ unauthorized: onUnauthorized });
+session.watch('ended', onEnded);
+session.watch('begun', onBegun);
+showTransfers(document.getElementById('transfer'));
 setTheme(storedTheme());
 feed.watch(onConnection);
 begin();

@@ -1,10 +1,11 @@
 /*
  * feed: the tab's one event stream.
  *
- * Reads GET /v1/events with fetch, which shows a refusal where EventSource only ends. After a break it goes on
- * behind the last event it has; after a long one, and where events were left out, subscribers are told to read
- * their state anew (resync). A browser opens six connections to a host, all tabs together: at most STREAMS tabs
- * hold a stream, a hidden tab none, the others poll. Where streaming fails the tab polls too.
+ * Reads GET /v1/events with fetch, which shows a refusal where EventSource only ends. After a break
+ * it goes on behind the last event it has; after a long one, and where events were left out,
+ * subscribers are told to read their state anew (resync). A browser opens six connections to a
+ * host, all tabs together: at most STREAMS tabs hold a stream, a hidden tab none, the others poll.
+ * Where streaming fails the tab polls too.
  */
 import * as api from './api.js';
 
@@ -16,6 +17,7 @@ const OPEN_MS = 8000;
 const NO_STREAM_MS = 30000;
 const FRESH_MS = 90000; /* after a longer break the state is read anew instead of every event */
 const HIDDEN_MS = 20000;
+const NOTE_MS = 8000; /* a place is held for so long after its tab was last seen */
 const BACKOFF_MS = [500, 1000, 2000, 4000, 8000, 15000];
 
 const subscribers = new Set();
@@ -80,7 +82,7 @@ const pause = (ms, signal) => new Promise((resolve) => {
         signal.addEventListener('abort', wake, { once: true });
 });
 
-/* ---- the stream ---------------------------------------------------------------------------------- */
+/* ---- the stream ------------------------------------------------------------------------------ */
 
 /* Calls take for each block of the text so far; answers what is left of an unfinished one. */
 function readBlocks(buffered) {
@@ -146,13 +148,14 @@ async function stream(signal) {
     }
 }
 
-/* ---- polling ------------------------------------------------------------------------------------- */
+/* ---- polling --------------------------------------------------------------------------------- */
 
 async function poll() {
     const page = await api.get(`/v1/events?limit=${lastRow === null ? 1 : POLL_PAGE}`,
         { signal: AbortSignal.timeout(OPEN_MS) });
     const events = page.data.reverse();
-    const missed = lastRow !== null && page.has_more && events.length && rowOf(events[0]) > lastRow + 1;
+    const missed = lastRow !== null && page.has_more && events.length &&
+        rowOf(events[0]) > lastRow + 1;
     const first = lastRow === null;
 
     lastHeard = Date.now();
@@ -173,12 +176,56 @@ async function pollFor(ms, signal) {
     }
 }
 
-/* ---- which of the two, and when ------------------------------------------------------------------ */
+/* ---- which of the two, and when -------------------------------------------------------------- */
+
+/* A place is a note with an end that its tab puts off. Two tabs that write at once see who came
+ * last. */
+async function withNote(name, f) {
+    const mine = String(Math.random());
+    const look = () => {
+        const [tab, until] = (localStorage.getItem(name) || '').split(' ');
+        return { tab, until: Number(until) || 0 };
+    };
+    const write = () => localStorage.setItem(name, `${mine} ${Date.now() + NOTE_MS}`);
+    const now = Date.now();
+    const { until } = look();
+    if (until > now && until <= now + NOTE_MS)
+        return false;
+    write();
+    await pause(50 + 100 * Math.random());
+    if (look().tab !== mine)
+        return false;
+    const renewing = setInterval(() => look().tab === mine && write(), NOTE_MS / 4);
+    const give = () => look().tab === mine && localStorage.removeItem(name);
+    window.addEventListener('pagehide', give);
+    try {
+        await f();
+    } finally {
+        window.removeEventListener('pagehide', give);
+        clearInterval(renewing);
+        give();
+    }
+    return true;
+}
+
+/* The same where the page's address is not a secure one, which has no locks. */
+async function withPlaceNoted(f) {
+    try {
+        localStorage.getItem('needled.stream.0');
+    } catch (e) {
+        return f().then(() => true); /* storage is forbidden: hidden tabs let go, at least */
+    }
+    for (let i = 0; i < STREAMS; i++) {
+        if (await withNote(`needled.stream.${i}`, f))
+            return true;
+    }
+    return false;
+}
 
 /* Holds one of the places for streams while f runs; false: all are taken. */
 async function withPlace(f) {
     if (!navigator.locks)
-        return f().then(() => true); /* not a secure address: hidden tabs let go, at least */
+        return withPlaceNoted(f);
     for (let i = 0; i < STREAMS; i++) {
         const had = await navigator.locks.request(`needled.stream.${i}`, { ifAvailable: true },
             async (lock) => {
@@ -194,7 +241,8 @@ async function withPlace(f) {
 
 async function readOnce(signal) {
     try {
-        if (Date.now() < noStreamUntil || !window.TextDecoderStream || !await withPlace(() => stream(signal)))
+        if (Date.now() < noStreamUntil || !window.TextDecoderStream ||
+            !await withPlace(() => stream(signal)))
             await pollFor(NO_STREAM_MS, signal); /* then a place may be free */
     } catch (e) {
         if (signal.aborted)

@@ -30,7 +30,7 @@ from fixtures import daemon, guarded, make_daemon  # noqa: E402, F401
 PICTURES = OUT / "screenshots"
 WAIT_S = 60  # of what comes at once on a machine that does nothing else
 SCREEN = {"width": 1360, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+PHONE = {"width": 360, "height": 640, "deviceScaleFactor": 2, "mobile": True}  # the smallest in use
 
 
 @pytest.fixture(scope="session")

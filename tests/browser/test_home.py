@@ -5,16 +5,16 @@ import time
 
 import fill
 import pytest
+from conftest import LASTING_COUNT, lines
 from selenium.webdriver import ActionChains, Keys
 
-LONG = {"line_count": 60, "n_epochs": 50}  # some thousand steps of one line: longer than a test
+LONG = {"line_count": LASTING_COUNT, "n_epochs": 50}  # it runs until the test ends it
 PAINT_MS = 1500  # under 200 on a machine that does nothing else
 NAMES = ["first", "second", "third", "fourth"]
 
 
 def create(daemon, name, **hyperparameters):
-    file = daemon.upload('{"query":"say %d","tools":[],"answers":[]}' % n
-                         for n in range(hyperparameters.pop("line_count", 8)))
+    file = daemon.upload(lines(hyperparameters.pop("line_count", 8)))
     quick = {"n_epochs": 1, "batch_size": 1, "lora_rank": 4, "lora_alpha": 8, "val_split": 0}
     return daemon.call("POST", "/v1/fine_tuning/jobs", json={
         "model": "mini", "training_file": file, "suffix": name, "hyperparameters": {**quick, **hyperparameters}})["id"]
@@ -64,13 +64,16 @@ def looks_good(open_page, daemon, name, ready):
 
 def test_an_empty_daemon_says_what_to_do_first(make_daemon, open_page):
     daemon = make_daemon()
-    page = open_page(daemon).go()
+    page = open_page(daemon)
+    paints = []
+    while not paints or min(paints) >= PAINT_MS and len(paints) < 10:  # the machine may do something else
+        page.go()
+        page.find(".connection", "Live")
+        paints.append(page.run("return performance.getEntriesByName('first-contentful-paint')[0].startTime"))
+    print(f"first paint after {min(paints):.0f} ms")
+    assert min(paints) < PAINT_MS
     assert page.find(".first-steps h2").text == "Train your first model"
     assert "needlectl submit" in page.find(".command code").text
-    page.find(".connection", "Live")
-    paint = page.run("return performance.getEntriesByName('first-contentful-paint')[0].startTime")
-    print(f"first paint after {paint:.0f} ms")
-    assert paint < PAINT_MS
     looks_good(open_page, daemon, "home-empty", (".first-steps",))
 
 
@@ -95,7 +98,7 @@ def test_the_queue_is_put_into_another_order_by_keyboard(busy, open_page):
     page.until("third is second", lambda: waiting(busy) == ["first", "third", "second", "fourth"])
     page.until("it is said", lambda: "third is now number 2 of 4" in page.run(
         "return document.getElementById('announcements').textContent"))
-    assert page.focused() == "Move up third"
+    page.until("its button keeps the focus", lambda: page.focused() == "Move up third")
     page.keys(Keys.SPACE)
     page.until("third is first", lambda: waiting(busy) == ["third", "first", "second", "fourth"])
     page.until("and shown so", lambda: shown(page) == waiting(busy))
@@ -171,8 +174,33 @@ def test_a_thousand_finished_jobs_are_paged_filtered_and_searched(filled, open_p
     page.find(".empty", "No job like that")
     field.clear()
     field.send_keys("run-12")
+    page.until("them again", lambda: page.texts(".finished-name a") == ["run-128", "run-123"])
     page.click(".choice label", "All")
     page.until("of every state", lambda: len(page.texts(".finished-name a")) == 11)
+    assert page.texts("#finished .count") == ["11"]
+    # What is shown is in the address: a way back, a reload and whom it is sent to see the same.
+    address = page.run("return location.hash")
+    assert address == "#/?search=run-12"
+    page.click(".finished-name a", "run-128")
+    page.find("h1", "run-128")
+    page.run("history.back()")
+    page.until("the same jobs", lambda: len(page.texts(".finished-name a")) == 11)
+    page.run("history.back()")
+    page.until("the state before", lambda: page.texts(".finished-name a") == ["run-128", "run-123"])
+    page.go("#/")
+    for first in ("run-980", "run-960"):
+        page.click(".section nav button", "Older")
+        page.until("older ones", lambda: page.texts(".finished-name a")[0] == first)
+    page.go(page.run("return location.hash"))
+    page.find(".section nav", "41–60 of 1,001")
+    assert page.texts(".finished-name a")[0] == "run-960"
+    page.click(".section nav button", "Newer")
+    page.until("the page before", lambda: page.texts(".finished-name a")[0] == "run-980")
+    page.run("history.back()")
+    page.until("and back", lambda: page.texts(".finished-name a")[0] == "run-960")
+    page.go("#/?page=3&after=ftjob-that-never-was")
+    page.until("the first page", lambda: page.texts(".finished-name a")[:2][-1:] == ["run-999"])
+    page.expected.append("400 (Bad Request)")
     # However many there are, the page holds a page of them and answers at once.
     assert page.run("return document.querySelectorAll('*').length") < 2000
     looks_good(open_page, filled, "home-filled", (".finished-name",))
@@ -188,12 +216,41 @@ def test_seven_tabs_all_work(busy, open_page):
     for handle in page.driver.window_handles:
         page.driver.switch_to.window(handle)
         page.find(".running h3", "long-runner")
-        seen.append(page.until("its connection", lambda: page.run(
-            "const s = document.getElementById('connection').dataset.state; return s !== 'connecting' && s")))
+        seen.append(page.until("its connection", lambda: connection(page)))
         before = page.find(".running .spread", "Step").text
         page.until("the steps count on", lambda: page.texts(".running .spread")[0] != before)
     assert set(seen) <= {"live", "polling"}
     assert 1 <= seen.count("live") <= 3, seen
+
+
+def connection(page):
+    return page.run("const s = document.getElementById('connection').dataset.state; return s !== 'connecting' && s")
+
+
+def test_tabs_share_streams_where_the_browser_has_no_locks(busy, open_page):
+    """As over plain HTTP to another host. Each tab counts as looked at, or it would let go after a while."""
+    page = open_page(busy)
+    seen, scripts = [], []
+    for n in range(4):
+        if n:
+            page.driver.switch_to.new_window("tab")
+        scripts.append(page.tool("Page.addScriptToEvaluateOnNewDocument", {"source": """
+            Object.defineProperty(Navigator.prototype, 'locks', {get: () => undefined});
+            Object.defineProperty(Document.prototype, 'hidden', {get: () => false})"""})["identifier"])
+        page.driver.get(busy.url + "/#/")
+        page.find(".running h3", "long-runner")
+        seen.append(page.until("its connection", lambda: connection(page)))
+    assert page.run("return navigator.locks === undefined")
+    assert seen == ["live"] * 3 + ["polling"]
+    before = page.find(".running .spread", "Step").text
+    page.until("the steps count on", lambda: page.texts(".running .spread")[0] != before)
+    # One that leaves gives its place to who looks for one next.
+    page.driver.switch_to.window(page.driver.window_handles[0])
+    page.tool("Page.removeScriptToEvaluateOnNewDocument", {"identifier": scripts[0]})
+    page.driver.get("about:blank")
+    page.driver.switch_to.window(page.driver.window_handles[-1])
+    page.driver.refresh()
+    page.find(".connection", "Live")
 
 
 def test_a_daemon_that_goes_and_comes_back_is_told(busy, open_page):

@@ -75,4 +75,7 @@ def test_a_model_that_is_gone_is_said(daemon, page):
 
 def test_models_can_be_read_by_everybody(trained, daemon, open_page):
     look_everywhere(open_page, daemon, "#/models", "second", "models")
+    page = open_page(daemon, phone=True).go("#/models")
+    says(page, "second")
+    assert page.run("const t = document.querySelector('.models-table .table-scroll'); return t.scrollWidth <= t.clientWidth")
     look_everywhere(open_page, daemon, f"#/models/{trained[1]['fine_tuned_model']}", "Where it comes from", "model")

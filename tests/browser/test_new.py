@@ -95,12 +95,77 @@ def test_a_setting_that_cannot_be_is_told_at_its_field(file, page):
     assert not labelled(page, "Start the job").is_enabled() and not page.all("main img")
 
 
+def test_a_number_that_the_daemon_would_refuse_is_told_in_its_terms(file, page):
+    on_form(page, file)
+    for name, wrong, words in (("Learning rate", "1e31", '"1e31" is not a number above 0 and at most 1e30'),
+                               ("Learning rate", "1e-3x", '"1e-3x" is not a number: write it as 0.001 or 1e-3'),
+                               ("Epochs", "0x10", '"0x10" is not a whole number: write it as 16'),
+                               ("Epochs", "51", '"51" is not a whole number from 1 to 50')):
+        fill(page, name, wrong)
+        says(page, words)
+        assert not labelled(page, "Start the job").is_enabled()
+        fill(page, name, "1")
+        page.until("it is right", lambda: words not in page.texts("body")[0])
+
+
+def test_what_was_typed_is_kept_until_it_is_sent(daemon, file, page):
+    on_form(page, file)
+    fill(page, "Name", "kept")
+    fill(page, "Epochs", "1, 2")
+    page.follow("#/models")
+    page.find("h1", "Models")
+    page.run("history.back()")
+    says(page, "This is what you entered before.")
+    values = "return ['new-suffix', 'hyper-n_epochs', 'new-file'].map((id) => document.getElementById(id)?.value)"
+    assert page.run(values) == ["kept", "1, 2", file]
+    page.driver.refresh()
+    says(page, "Start 2 jobs")
+    assert page.run(values) == ["kept", "1, 2", file]
+    fill(page, "Epochs", "1")
+    page.until("one job", lambda: steps(page) == 3)
+    press(page, "Start the job")
+    page.find("h1", "kept")
+    page.run("history.back()")
+    page.until("a new form", lambda: page.run(values) == ["", "", file])
+
+
+def test_an_upload_goes_on_in_sight_and_can_be_cancelled(daemon, page):
+    def speed(bytes_per_s):
+        page.tool("Network.emulateNetworkConditions", {"offline": False, "latency": 0, "downloadThroughput": -1,
+                                                       "uploadThroughput": bytes_per_s})
+    page.go("#/new")
+    says(page, "Choose a file first.")
+    before = len(daemon.call("GET", "/v1/files?limit=100")["data"])
+    speed(20_000)
+    drop(page, ".drop", "slow.jsonl", lines(8000))
+    says(page, "Cancel the upload")
+    page.follow("#/models")
+    page.find(".transfer", "slow.jsonl: ")
+    page.check_access()
+    page.picture("upload-light")
+    page.click(".transfer button", "Cancel the upload")
+    page.gone(".transfer")
+    speed(100_000)
+    page.follow("#/new")
+    says(page, "Choose a file first.")
+    drop(page, ".drop", "away.jsonl", lines(800))
+    page.follow("#/models")
+    page.find(".transfer", "away.jsonl")
+    speed(-1)
+    page.find(".transfer", "away.jsonl is uploaded.")
+    page.click(".transfer a", "Make a job of it")
+    page.until("it is chosen", lambda: "away.jsonl" in page.run(
+        "return document.getElementById('new-file')?.selectedOptions[0]?.textContent || ''"))
+    page.gone(".transfer")
+    assert len(daemon.call("GET", "/v1/files?limit=100")["data"]) == before + 1
+
+
 def test_a_list_that_is_still_typed_is_no_mistake(file, page):
     on_form(page, file)
     fill(page, "Epochs", "1, 2,")
     says(page, "Start 2 jobs")
     fill(page, "Epochs", ",")
-    says(page, "is not a whole number from 1 to 50")
+    says(page, "is not a whole number")
 
 
 def test_a_priority_that_cannot_be_is_told_at_its_field(file, page):

@@ -49,9 +49,63 @@ def test_signing_in_needs_no_mouse(guarded, open_page):
     says(page, "This needled asks for an API key")
 
 
+def test_signing_out_ends_copies_of_the_cookie_and_clears_other_tabs(guarded, open_page):
+    page = open_page(guarded).go("#/new")
+    sign_in(page)
+    fill(page, "Name", "half-typed")
+    first = page.driver.current_window_handle
+    page.driver.switch_to.new_window("tab")
+    page.driver.get(guarded.url + "/#/models")
+    says(page, "needle-3")
+    page.run("window.fetch = () => new Promise(() => {})")  # it hears of nothing by a call
+    cookies = {one["name"]: one["value"] for one in page.driver.get_cookies()}
+    assert httpx.get(guarded.url + "/v1/devices", cookies=cookies).status_code == 200
+    page.driver.switch_to.window(first)
+    page.follow("#/settings")
+    press(page, "Sign out")
+    says(page, "This needled asks for an API key")
+    assert httpx.get(guarded.url + "/v1/devices", cookies=cookies).status_code == 401
+    assert page.run("return Object.keys(sessionStorage)") == []
+    page.driver.switch_to.window(page.driver.window_handles[-1])
+    page.until("it is cleared", lambda: "needle-3" not in page.run("return document.body.textContent"))
+    assert page.run("return location.hash") == "#/signin?next=%23%2Fmodels"
+    page.go("#/models")  # signing in leads each tab to where it was
+    page.driver.switch_to.window(first)
+    sign_in(page)
+    page.find("h1", "Home")
+    page.driver.switch_to.window(page.driver.window_handles[-1])
+    page.find("h1", "Models")
+
+
+def test_what_others_made_is_shown_without_what_would_be_refused(guarded, open_page):
+    model = guarded.wait_for_job(guarded.create_job())["fine_tuned_model"]
+    running, waiting = [guarded.create_lasting_job() for _ in range(2)]
+    key = guarded.call("POST", "/v1/keys", json={"name": "maker", "scope": "submit"})
+    guarded.key = key["key"]
+    own = guarded.create_job(line_count=60, n_epochs=50)
+    guarded.key = KEY
+    page = open_page(guarded).go()
+    sign_in(page, key["key"])
+    page.until("both wait", lambda: len(page.all(".queue-row")) == 2)
+    page.find(".running h3")
+    offered = """return [...document.querySelectorAll('main button')]
+        .filter((one) => one.checkVisibility({visibilityProperty: true}))
+        .map((one) => one.getAttribute('aria-label') || one.innerText)
+        .filter((one) => /^(Pause|Cancel|Move|Resume|Delete)/.test(one))"""
+    name = guarded.job(own)["name"]
+    assert page.run(offered) == [f"{word} {name}" for word in ("Move up", "Move down", "Cancel")]
+    for address, ready, wanted in ((f"#/jobs/{running}", ".badge", []), (f"#/jobs/{waiting}", ".badge", []),
+                                   (f"#/jobs/{own}", ".badge", ["Pause", "Cancel"]),
+                                   (f"#/models/{model}", ".digest", [])):
+        page.follow(address)
+        page.find(ready)
+        assert page.run(offered) == wanted, address
+    page.find("a", "Go on from it")
+
+
 def test_a_key_that_only_reads_is_offered_nothing_else(guarded, open_page):
     guarded.wait_for_job(guarded.create_job())
-    running, waiting = [guarded.create_job(line_count=60, n_epochs=50) for _ in range(2)]
+    running, waiting = [guarded.create_lasting_job() for _ in range(2)]
     key = guarded.call("POST", "/v1/keys", json={"name": "viewer", "scope": "read"})
     page = open_page(guarded).go()
     sign_in(page, key["key"])

@@ -40,6 +40,10 @@ banned() { # in the product; a test may start programs and read numbers as it li
 }
 line_comments() { sources '*.c' '*.h' '*.cu' | xargs grep -nE '(^|[ ;{}])//' | grep -vE '"[^"]*//[^"]*"'; }
 long_files() { sources '*.c' '*.h' '*.cc' '*.cu' | xargs wc -l | awk '$2 != "total" && $1 > 600 { print $2 ": " $1 " lines" }'; }
+long_lines() { # of C the format is checked, which holds them too
+    sources 'client/dashboard/*.js' 'client/dashboard/*.css' |
+        LC_ALL=C.UTF-8 xargs grep -nE '^.{101,}' | sed 's/:\([0-9]*\):.*/:\1: more than 100 columns/'
+}
 todo() { sources '*.c' '*.h' '*.cc' '*.cu' '*.sh' Makefile | grep -v '^tests/lint/' | xargs grep -nE 'TODO|FIXME' | grep -v '#[0-9]'; }
 top_level() {
     git ls-files -co --exclude-standard | cut -d/ -f1 | sort -u |
@@ -85,6 +89,7 @@ check "banned calls" "$(banned)"
 check "comments are /* */" "$(line_comments)"
 check "files have at most 600 lines" "$(long_files)"
 check "functions have at most 70 lines" "$(functions)"
+check "lines of scripts and styles have at most 100 columns" "$(long_lines)"
 check "no marker without an issue number" "$(todo)"
 check "the top level is the agreed one" "$(top_level)"
 check "the dashboard writes no markup and names no other origin" "$(dashboard)"

@@ -1,11 +1,12 @@
 /*
  * home: what the machine does: devices, running jobs, the queue, what has ended.
  *
- * Each section is a part of its own. Events of jobs make them read anew, a little later and together; metrics move
- * the running jobs' curves at once.
+ * Each section is a part of its own. Events of jobs make them read anew, a little later and
+ * together; metrics move the running jobs' curves at once.
  */
 import * as api from '../api.js';
 import * as feed from '../feed.js';
+import * as session from '../session.js';
 import { delay, el, icon, text, throttle } from '../parts/dom.js';
 import { command } from '../parts/controls.js';
 import { setTitle } from '../parts/page.js';
@@ -20,12 +21,15 @@ const UNFINISHED = ['validating_files', 'queued', 'running', 'paused'];
 
 function firstSteps() {
     const steps = [
-        ['Write lines', 'One JSON object a line: the tools, what the user says, the calls that should come. ' +
+        ['Write lines',
+            'One JSON object a line: the tools, what the user says, the calls that should come. ' +
             'A file of a hundred lines is a start.'],
-        ['Give the file to needled', 'Drop it on the page New job, which shows what is wrong with it and how long ' +
+        ['Give the file to needled',
+            'Drop it on the page New job, which shows what is wrong with it and how long ' +
             'training will take, or send it from a shell:'],
-        ['Follow it here', 'The curve draws itself while the job trains. When it has ended, the adapter is ready ' +
-            'to download.'],
+        ['Follow it here',
+            'The curve draws itself while the job trains. When it has ended, the adapter is ' +
+            'ready to download.'],
     ];
     return el('section', { class: 'card first-steps', 'aria-labelledby': 'first-steps' },
         el('div', {}, el('h2', { id: 'first-steps' }, 'Train your first model'),
@@ -47,9 +51,11 @@ class Home {
         this.queue = new Queue(() => this.readJobs());
         this.finished = new Finished();
         this.first = el('div', { hidden: true });
-        this.newJob = el('a', { class: 'button button-primary head-new changes', href: '#/new' }, icon('new'), 'New job');
+        this.newJob = el('a', { class: 'button button-primary head-new changes', href: '#/new' },
+            icon('new'), 'New job');
         this.now = el('div', { class: 'home-now' },
-            el('div', { class: 'home-jobs' }, this.running.element, this.queue.element), this.devices.element);
+            el('div', { class: 'home-jobs' }, this.running.element, this.queue.element),
+                this.devices.element);
         this.now.hidden = this.finished.element.hidden = true; /* shown at once when all is there */
         main.append(
             el('div', { class: 'page-head' }, el('div', {}, this.heading, this.summary),
@@ -62,18 +68,23 @@ class Home {
 
     async readJobs() {
         const mine = ++this.reading;
-        const jobs = await api.all(`/v1/fine_tuning/jobs?status=${UNFINISHED.join(',')}`).catch(() => null);
+        const [jobs] = await Promise.all([
+            api.all(`/v1/fine_tuning/jobs?status=${UNFINISHED.join(',')}`).catch(() => null),
+            session.known().catch(() => null)]); /* whose are they? */
         if (!jobs || mine !== this.reading)
             return;
         this.jobs = jobs;
-        this.running.show(jobs.filter((job) => job.status === 'running' || job.status === 'paused'));
-        this.queue.show(jobs.filter((job) => job.status === 'queued' || job.status === 'validating_files'));
+        this.running.show(jobs.filter((job) => job.status === 'running' ||
+            job.status === 'paused'));
+        this.queue.show(jobs.filter((job) => job.status === 'queued' ||
+            job.status === 'validating_files'));
         this.devices.showJobs(jobs);
         this.showSummary();
     }
 
     showSummary() {
-        const of = (...states) => (this.jobs || []).filter((job) => states.includes(job.status)).length;
+        const of = (...states) => (this.jobs || []).filter((job) =>
+            states.includes(job.status)).length;
         const waiting = of('queued', 'validating_files');
         const paused = of('paused');
         const nothing = !this.jobs || this.jobs.length === 0;
@@ -124,20 +135,28 @@ class Home {
             if (this.jobs && this.jobs.length)
                 this.readSoon();
         }, REFRESH_MS);
-        return () => {
+        const leave = () => {
             end();
             clearInterval(timer);
             this.readSoon.stop();
             this.readEndedSoon.stop();
             this.reading++;
             this.running.close();
+            this.finished.close();
         };
+        /* Another search or page of what has ended. */
+        leave.update = ({ query }) => {
+            this.finished.take(query);
+            this.finished.read(true);
+        };
+        return leave;
     }
 }
 
-export async function show(main) {
+export async function show(main, params) {
     setTitle('Home');
     const home = new Home(main);
+    home.finished.take(params.query);
     const leave = home.start();
     home.finished.onRead = () => home.showSummary();
     await Promise.race([home.readAll(), delay(PATIENCE_MS)]);

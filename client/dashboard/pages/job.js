@@ -1,12 +1,14 @@
 /*
  * job: one job from its queue to its adapter.
  *
- * The record says what holds; events move what is seen in between. After a break everything is read anew, so that a
- * reload or a restart of the daemon leaves no gap.
+ * The record says what holds; events move what is seen in between. After a break everything is read
+ * anew, so that a reload or a restart of the daemon leaves no gap.
  */
 import * as api from '../api.js';
 import * as feed from '../feed.js';
-import { act, badge, errorNotice, lineList, notice, progress, setProgress, showBadge } from '../parts/controls.js';
+import * as session from '../session.js';
+import { act, badge, errorNotice, lineList, notice, progress, setProgress,
+    showBadge } from '../parts/controls.js';
 import { Curves } from '../parts/curves.js';
 import { delay, el, icon, text, throttle } from '../parts/dom.js';
 import * as format from '../parts/format.js';
@@ -33,7 +35,8 @@ class Head {
         this.about = el('p', { class: 'muted wrap' }, ' ');
         this.error = el('div', {});
         const action = (name, words, picture, kind = '') => {
-            const button = el('button', { class: `button changes ${kind}`, type: 'button', hidden: true },
+            const button = el('button', { class: `button changes ${kind}`, type: 'button',
+                hidden: true },
                 icon(picture), words);
             button.addEventListener('click', () => act(button, this.error, async () => {
                 const job = await actions[name](page.job);
@@ -47,9 +50,11 @@ class Head {
         this.pause = action('pause', 'Pause', 'pause');
         this.resume = action('resume', 'Resume', 'play', 'button-primary');
         this.cancel = action('cancel', 'Cancel', 'stop');
-        this.retry = el('a', { class: 'button changes', hidden: true, href: `#/new?from=${api.part(page.id)}` },
+        this.retry = el('a', { class: 'button changes', hidden: true,
+            href: `#/new?from=${api.part(page.id)}` },
             icon('retry'), 'Retry with changes');
-        this.csv = el('a', { class: 'button', hidden: true, download: true }, icon('download'), 'Curve (CSV)');
+        this.csv = el('a', { class: 'button', hidden: true, download: true }, icon('download'),
+            'Curve (CSV)');
         this.adapter = el('a', { class: 'button button-primary', hidden: true, download: true },
             icon('download'), 'Adapter');
         this.notices = el('div', { class: 'stack' });
@@ -57,7 +62,8 @@ class Head {
             el('nav', { 'aria-label': 'Where this is' },
                 el('a', { class: 'back small', href: '#/' }, icon('left'), 'All jobs')),
             el('div', { class: 'page-head' },
-                el('div', { class: 'job-title' }, el('div', { class: 'row' }, this.title, this.badge), this.about),
+                el('div', { class: 'job-title' }, el('div', { class: 'row' }, this.title,
+                    this.badge), this.about),
                 el('div', { class: 'row job-actions' },
                     this.pause, this.resume, this.cancel, this.retry, this.csv, this.adapter)),
             this.error, this.notices);
@@ -65,15 +71,17 @@ class Head {
 
     show(job) {
         const hasEnded = ENDED.includes(job.status);
+        const isOurs = session.mayChange(job);
         setTitle(job.name);
         text(this.title, job.name);
         showBadge(this.badge, job.status);
         text(this.about, [job.model, job.device_used ? `on ${job.device_used}` : null,
-            job.finished_at ? `ended ${format.ago(job.finished_at)}` : `created ${format.ago(job.created_at)}`]
+            job.finished_at ? `ended ${format.ago(job.finished_at)}` :
+                `created ${format.ago(job.created_at)}`]
             .filter(Boolean).join(' · '));
-        this.pause.hidden = !['queued', 'running'].includes(job.status);
-        this.resume.hidden = job.status !== 'paused';
-        this.cancel.hidden = hasEnded;
+        this.pause.hidden = !isOurs || !['queued', 'running'].includes(job.status);
+        this.resume.hidden = !isOurs || job.status !== 'paused';
+        this.cancel.hidden = !isOurs || hasEnded;
         this.retry.hidden = !hasEnded;
         this.csv.hidden = !job.result_files.length;
         if (job.result_files.length)
@@ -111,16 +119,20 @@ class Now {
         this.steps = el('span', { class: 'num' }, ' ');
         this.left = el('span', { class: 'num' }, ' ');
         this.tiles = { train_loss: tile('Training loss'), full_valid_loss: tile('Validation loss'),
-                       train_mean_token_accuracy: tile('Token accuracy'), learning_rate: tile('Learning rate'),
+                       train_mean_token_accuracy: tile('Token accuracy'),
+                           learning_rate: tile('Learning rate'),
                        grad_norm: tile('Gradient norm'), tokens_per_second: tile('Tokens/s') };
-        this.words = { train_loss: format.loss, full_valid_loss: format.loss, learning_rate: format.number,
+        this.words = { train_loss: format.loss, full_valid_loss: format.loss,
+            learning_rate: format.number,
                        train_mean_token_accuracy: (x) => format.percent(x, 1),
-                       grad_norm: (x) => (Number.isFinite(x) ? x.toFixed(3) : '–'), tokens_per_second: format.count };
+                       grad_norm: (x) => (Number.isFinite(x) ? x.toFixed(3) : '–'),
+                           tokens_per_second: format.count };
         this.step = 0;
         this.element = el('section', { class: 'card stack now', 'aria-label': 'Now' },
             el('div', { class: 'running-progress' }, this.bar,
                 el('div', { class: 'spread small' }, this.steps, this.left)),
-            el('dl', { class: 'stats stats-wide' }, Object.values(this.tiles).map(({ element }) => element)));
+            el('dl', { class: 'stats stats-wide' },
+                Object.values(this.tiles).map(({ element }) => element)));
     }
 
     show(job) {
@@ -150,7 +162,9 @@ class Now {
         const epochs = job.hyperparameters.n_epochs;
         setProgress(this.bar, total ? step / total : 0);
         text(this.steps, total ? [`Step ${format.count(step)} of ${format.count(total)}`,
-            perEpoch ? `epoch ${Math.min(epochs, Math.max(1, Math.ceil(step / perEpoch)))} of ${epochs}` : null]
+            perEpoch ?
+                `epoch ${Math.min(epochs, Math.max(1, Math.ceil(step / perEpoch)))} of ${epochs}` :
+                    null]
             .filter(Boolean).join(' · ') : format.stateNames[job.status]);
         text(this.left, this.timeLeft());
     }
@@ -166,7 +180,8 @@ class Now {
             return wait < 5 ? 'Starts soon' : `Starts in ${format.duration(wait)}`;
         if (job.queue_position)
             return `Number ${job.queue_position} in the queue`;
-        return job.started_at && job.finished_at ? `Took ${format.duration(job.finished_at - job.started_at)}` : ' ';
+        return job.started_at && job.finished_at ?
+            `Took ${format.duration(job.finished_at - job.started_at)}` : ' ';
     }
 }
 
@@ -196,7 +211,8 @@ class JobPage {
         this.head.show(job);
         this.now.show(job);
         if (!this.curves) {
-            this.curves = new Curves(job, () => api.all(`/v1/fine_tuning/jobs?status=${BEGUN.join(',')}`, 200));
+            this.curves = new Curves(job,
+                () => api.all(`/v1/fine_tuning/jobs?status=${BEGUN.join(',')}`, 200));
             this.body.append(this.curves.element, this.sweep.element,
                 el('div', { class: 'job-columns' }, this.log.element, this.checkpoints.element),
                 this.facts.element);
@@ -214,9 +230,11 @@ class JobPage {
         await Promise.all([this.curves.read(), this.log.read(), this.checkpoints.read()]);
         const newest = {};
         for (const row of this.curves.curves[0].rows())
-            Object.entries(row).forEach(([key, value]) => { newest[key] = value === null ? newest[key] : value; });
+            Object.entries(row).forEach(([key, value]) => { newest[key] = value === null ?
+                newest[key] : value; });
         this.now.showValues(newest);
-        this.now.showValues({ train_loss: this.job.train_loss }); /* the thinned curve may end before it */
+        /* the thinned curve may end before it */
+        this.now.showValues({ train_loss: this.job.train_loss });
     }
 
     async readAll() {
@@ -246,7 +264,8 @@ class JobPage {
     }
 
     start() {
-        const end = feed.subscribe({ event: (e) => this.take(e), resync: () => this.readAll().catch(() => {}) });
+        const end = feed.subscribe({ event: (e) => this.take(e),
+            resync: () => this.readAll().catch(() => {}) });
         const timer = setInterval(() => {
             if (!document.hidden && this.job && !ENDED.includes(this.job.status))
                 this.readSoon();
@@ -281,7 +300,8 @@ export async function show(main, params) {
             el('p', {}, el('a', { class: 'button', href: '#/' }, 'All jobs')));
         return null;
     }
-    await Promise.race([page.readRest().catch((error) => console.warn(error.message)), delay(PATIENCE_MS)]);
+    await Promise.race([page.readRest().catch((error) => console.warn(error.message)),
+        delay(PATIENCE_MS)]);
     main.classList.remove('is-waiting');
     return leave;
 }

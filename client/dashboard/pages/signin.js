@@ -13,11 +13,14 @@ function nextAddress(params) {
 }
 
 function form(next) {
-    const input = el('input', { id: 'key', class: 'input mono', type: 'password', name: 'key', required: true,
-        autocomplete: 'current-password', autocapitalize: 'off', spellcheck: 'false', 'aria-describedby': 'key-error' });
+    const input = el('input', { id: 'key', class: 'input mono', type: 'password', name: 'key',
+        required: true,
+        autocomplete: 'current-password', autocapitalize: 'off', spellcheck: 'false',
+            'aria-describedby': 'key-error' });
     const error = el('p', { id: 'key-error', class: 'field-error', role: 'alert' });
     const button = el('button', { class: 'button button-primary', type: 'submit' }, 'Sign in');
-    const shown = el('input', { type: 'checkbox', onchange: () => { input.type = shown.checked ? 'text' : 'password'; } });
+    const shown = el('input', { type: 'checkbox',
+        onchange: () => { input.type = shown.checked ? 'text' : 'password'; } });
     const element = el('form', { class: 'card stack signin-card' },
         el('div', { class: 'field' }, el('label', { for: 'key' }, 'API key'), input, error),
         el('div', { class: 'spread' }, el('label', { class: 'check' }, shown, ' Show it'), button));
@@ -32,7 +35,9 @@ function form(next) {
             announce('Signed in');
             location.replace(next);
         } catch (e) {
-            text(error, e.status === 401 ? 'This key is none of this server\'s, or it was revoked.' : e.message);
+            text(error,
+                e.status === 401 ? 'This key is none of this server\'s, or it was revoked.' :
+                    e.message);
             input.setAttribute('aria-invalid', 'true');
             input.select();
         } finally {
@@ -49,7 +54,8 @@ export async function show(main, params) {
     setTitle('Sign in');
     if (who.signed_in) {
         main.append(el('h1', {}, who.key_needed ? 'You are signed in' : 'No key is needed here'),
-            el('p', { class: 'lead' }, who.key_needed ? `With the key ${who.name || 'of the settings'}.` :
+            el('p', { class: 'lead' }, who.key_needed ?
+                `With the key ${who.name || 'of the settings'}.` :
                 'This daemon has no API key yet: whoever reaches its address may do everything.'),
             el('p', {}, el('a', { class: 'button button-primary', href: next }, 'Go on')));
         return null;
@@ -57,12 +63,15 @@ export async function show(main, params) {
     const { element, input } = form(next);
     main.append(el('div', { class: 'signin' },
         el('div', { class: 'stack' }, el('h1', {}, 'Sign in'),
-            el('p', { class: 'lead' }, 'This needled asks for an API key. It is sent once; this browser then keeps a cookie ' +
-                'for seven days after your last visit, which ends with the key.')),
+            el('p', { class: 'lead' },
+                'This needled asks for an API key. It is sent once; this browser then keeps a ' +
+                'cookie for seven days after your last visit, which ends with the key.')),
         element,
         el('div', { class: 'stack' }, el('h2', {}, 'No key yet?'),
-            el('p', { class: 'muted' }, 'Whoever runs this daemon makes one on its machine; it is shown once:'),
+            el('p', { class: 'muted' },
+                'Whoever runs this daemon makes one on its machine; it is shown once:'),
             command('needlectl key create laptop --scope submit'))));
     input.focus({ preventScroll: true });
-    return null;
+    /* in another tab */
+    return session.watch('begun', (isHere) => isHere || location.replace(next));
 }

@@ -1,8 +1,8 @@
 /*
  * chart: curves over steps by dygraphs, in our colours, with what the pointer is at in words.
  *
- * Charts of a group share the range that is shown and the step that is pointed at. dygraphs' own legend writes style
- * attributes, which the page's policy forbids: the legend is ours.
+ * Charts of a group share the range that is shown and the step that is pointed at. dygraphs' own
+ * legend writes style attributes, which the page's policy forbids: the legend is ours.
  */
 import { el, text } from './dom.js';
 import * as format from './format.js';
@@ -21,12 +21,15 @@ export function load() {
             const script = el('script', { src: new URL('../dygraphs.js', import.meta.url).href });
             script.addEventListener('load', () => {
                 const { Dygraph } = window;
-                Dygraph.PLUGINS = Dygraph.PLUGINS.filter((plugin) => plugin !== Dygraph.Plugins.Legend);
+                Dygraph.PLUGINS = Dygraph.PLUGINS.filter((plugin) =>
+                    plugin !== Dygraph.Plugins.Legend);
                 resolve();
             });
-            script.addEventListener('error', () => reject(new Error('The charts could not be loaded')));
+            script.addEventListener('error',
+                () => reject(new Error('The charts could not be loaded')));
             document.head.append(script,
-                el('link', { rel: 'stylesheet', href: new URL('../dygraphs.css', import.meta.url).href }));
+                el('link',
+                    { rel: 'stylesheet', href: new URL('../dygraphs.css', import.meta.url).href }));
         });
     }
     return loading;
@@ -85,29 +88,36 @@ export class Chart {
             drawCallback: (graph, isInitial) => this.onDraw(graph, isInitial),
             highlightCallback: (event, x, points, row) => this.group.point(row),
             unhighlightCallback: () => this.group.point(null),
-            zoomCallback: () => this.group.zoom(this.graph.isZoomed('x') ? this.graph.xAxisRange() : null),
+            zoomCallback: () => this.group.zoom(this.graph.isZoomed('x') ? this.graph.xAxisRange() :
+                null),
         });
         this.makeLegend();
     }
 
     options() {
-        const ink = this.series.map(({ token, isFaint }) => (isFaint ? faint(color(token)) : color(token)));
+        const ink = this.series.map(({ token, isFaint }) => (isFaint ? faint(color(token)) :
+            color(token)));
         const sparse = {};
         this.series.forEach((one, i) => {
             if (one.isSparse)
-                sparse[`s${i}`] = { drawPoints: true, pointSize: 3, strokeWidth: 2, connectSeparatedPoints: true };
+                sparse[`s${i}`] = { drawPoints: true, pointSize: 3, strokeWidth: 2,
+                    connectSeparatedPoints: true };
             else
-                sparse[`s${i}`] = { strokeWidth: one.isFaint ? 1 : 1.75, connectSeparatedPoints: true };
+                sparse[`s${i}`] = { strokeWidth: one.isFaint ? 1 : 1.75,
+                    connectSeparatedPoints: true };
         });
         return {
             labels: ['step', ...this.series.map((one, i) => `s${i}`)], colors: ink, series: sparse,
             legend: 'never', labelsKMB: false, logscale: this.isLog === true, fillGraph: false,
-            gridLineColor: color('line'), axisLineColor: color('line'), gridLineWidth: 1, highlightCircleSize: 3,
+            gridLineColor: color('line'), axisLineColor: color('line'), gridLineWidth: 1,
+                highlightCircleSize: 3,
             xRangePad: 4, yRangePad: 6, animatedZooms: false, digitsAfterDecimal: 4,
             axes: {
-                x: { axisLabelFormatter: (x) => (Number.isInteger(x) ? format.count(x) : ''), axisLabelWidth: 64,
+                x: { axisLabelFormatter: (x) => (Number.isInteger(x) ? format.count(x) : ''),
+                    axisLabelWidth: 64,
                      axisTickSize: 4, drawGrid: false },
-                y: { axisLabelFormatter: (y) => this.axisWords(y), axisLabelWidth: 58, axisTickSize: 2,
+                y: { axisLabelFormatter: (y) => this.axisWords(y), axisLabelWidth: 58,
+                    axisTickSize: 2,
                      pixelsPerLabel: 34 },
             },
         };
@@ -139,12 +149,15 @@ export class Chart {
         const last = this.rows.length - 1;
         if (isInitial || last < 0)
             return;
-        this.place.setAttribute('aria-label', `${this.title}, steps ${format.count(Math.max(0, low))} to ` +
-            `${format.count(high)}: ${this.sentence(last)}. Plus and minus zoom, arrows move, 0 shows all.`);
+        this.place.setAttribute('aria-label',
+            `${this.title}, steps ${format.count(Math.max(0, low))} to ` +
+            `${format.count(high)}: ${this.sentence(last)}. ` +
+            'Plus and minus zoom, arrows move, 0 shows all.');
     }
 
     sentence(row) {
-        return this.series.map((one, i) => (one.isFaint ? '' : `${one.name} ${this.words(this.newest(i, row))}`))
+        return this.series.map((one, i) => (one.isFaint ? '' :
+            `${one.name} ${this.words(this.newest(i, row))}`))
             .filter(Boolean).join(', ');
     }
 
@@ -202,7 +215,8 @@ export class Chart {
             const [low, high] = this.graph.xAxisRange();
             const [first, last] = this.graph.xAxisExtremes();
             const size = high - low;
-            const next = [Math.max(first, low + change[0] * size), Math.min(last, high + change[1] * size)];
+            const next = [Math.max(first, low + change[0] * size),
+                Math.min(last, high + change[1] * size)];
             if (next[1] - next[0] >= 2)
                 this.group.zoom(next[0] <= first && next[1] >= last ? null : next);
         } else {

@@ -60,7 +60,8 @@ export function command(value, label = 'Copy the command') {
 
 /* kind: info, warn, error, success */
 export function notice(kind, ...children) {
-    return el('div', { class: 'notice', 'data-kind': kind, role: kind === 'error' ? 'alert' : null },
+    return el('div', { class: 'notice', 'data-kind': kind,
+        role: kind === 'error' ? 'alert' : null },
         icon({ info: 'info', success: 'check' }[kind] || 'warn'),
         el('div', { class: 'notice-body' }, children));
 }
@@ -69,20 +70,24 @@ export function notice(kind, ...children) {
 export function errorNotice(error, ...actions) {
     const lines = error.lines || [];
     const isNamed = !error.param || error.message.includes(`'${error.param.split('.').pop()}'`);
-    return notice('error', el('p', {}, isNamed ? null : [el('code', {}, error.param), ' '], error.message),
+    return notice('error', el('p', {}, isNamed ? null : [el('code', {}, error.param), ' '],
+        error.message),
         lines.length ? lineList(lines) : null,
         actions.length ? el('div', { class: 'row' }, actions) : null);
 }
 
-/* Lines of a file that were not taken, each with its place and reason; of several files with its file. */
+/* Lines of a file that were not taken, each with its place and reason; of several files with its
+ * file. */
 export function lineList(lines, hasFiles = false) {
-    return el('div', { class: 'table-scroll lines', tabindex: 0, role: 'region', 'aria-label': 'Lines' },
+    return el('div', { class: 'table-scroll lines', tabindex: 0, role: 'region',
+        'aria-label': 'Lines' },
         el('table', { class: 'table table-dense' },
             el('thead', {}, el('tr', {}, ['Line', 'Column', 'Field', 'Reason'].map((name, i) =>
                 el('th', { scope: 'col', class: i < 2 ? 'num' : null }, name)),
                 hasFiles ? el('th', { scope: 'col' }, 'File') : null)),
             el('tbody', {}, lines.map((line) => el('tr', {},
-                el('td', { class: 'num' }, line.line || '–'), el('td', { class: 'num' }, line.column || '–'),
+                el('td', { class: 'num' }, line.line || '–'),
+                    el('td', { class: 'num' }, line.column || '–'),
                 el('td', { class: 'nowrap' }, line.field ? el('code', {}, line.field) : '–'),
                 el('td', { class: 'wrap' }, line.reason),
                 hasFiles ? el('td', { class: 'wrap' }, line.file || '–') : null)))));
@@ -128,12 +133,15 @@ export function empty(title, ...children) {
 
 /* The same on one line, where nothing is to be done about it. */
 export function emptyLine(title, words) {
-    return el('div', { class: 'empty empty-small' }, el('p', { class: 'empty-title' }, title), el('p', {}, words));
+    return el('div', { class: 'empty empty-small' }, el('p', { class: 'empty-title' }, title),
+        el('p', {}, words));
 }
 
 export function progress(label) {
-    return el('div', { class: 'progress', role: 'progressbar', 'aria-label': label, 'aria-valuemin': 0,
-                       'aria-valuemax': 100, 'aria-valuenow': 0 }, el('div', { class: 'progress-bar' }));
+    return el('div', { class: 'progress', role: 'progressbar', 'aria-label': label,
+        'aria-valuemin': 0,
+                       'aria-valuemax': 100, 'aria-valuenow': 0 },
+                           el('div', { class: 'progress-bar' }));
 }
 
 export function setProgress(element, share) {

@@ -1,8 +1,8 @@
 /*
  * curves: a job's charts, with other jobs' losses over them.
  *
- * The daemon thins what it sends; live steps are appended. When those are many the whole is read anew, so that a long
- * job's charts stay as light as they were.
+ * The daemon thins what it sends; live steps are appended. When those are many the whole is read
+ * anew, so that a long job's charts stay as light as they were.
  */
 import { Chart, Group, load } from './chart.js';
 import { errorNotice } from './controls.js';
@@ -59,12 +59,14 @@ class Curve {
         this.sorted = null;
     }
 
-    /* More of the steps of a part that is looked at closely; what is left out elsewhere stays left out. */
+    /* More of the steps of a part that is looked at closely; what is left out elsewhere stays left
+     * out. */
     async readPart(first, last) {
         if (!this.isThin)
             return;
         const series = await readSeries(this.job.id, { points: POINTS, first, last });
-        series.rows.forEach((row) => this.steps.set(row.step, { ...(this.steps.get(row.step) || {}), ...row }));
+        series.rows.forEach((row) => this.steps.set(row.step,
+            { ...(this.steps.get(row.step) || {}), ...row }));
         this.hasParts = true;
         this.sorted = null;
     }
@@ -89,23 +91,27 @@ export class Curves {
         this.weight = 0;
         this.isOpen = true;
         this.group = new Group((range) => this.onZoom(range));
-        this.loss = new Chart('Loss', { height: 320, words: format.loss, axisWords: format.number, group: this.group });
+        this.loss = new Chart('Loss', { height: 320, words: format.loss, axisWords: format.number,
+            group: this.group });
         this.small = smallCharts.map(([title, keys, words, axisWords]) =>
-            ({ keys, chart: new Chart(title, { height: 150, words, axisWords, group: this.group }) }));
+            ({ keys, chart: new Chart(title, { height: 150, words, axisWords,
+                group: this.group }) }));
         this.smallElement = el('div', { class: 'small-charts', 'data-count': smallCharts.length },
             this.small.map(({ chart }) => chart.element));
         this.error = el('div', {});
         this.chips = el('ul', { class: 'row chips' });
         this.draw = throttle(DRAW_MS, () => this.paint());
         this.element = el('section', { class: 'section', 'aria-labelledby': 'curves' },
-            el('div', { class: 'section-head' }, el('h2', { id: 'curves' }, 'Curves'), this.makeTools()),
+            el('div', { class: 'section-head' }, el('h2', { id: 'curves' }, 'Curves'),
+                this.makeTools()),
             this.chips, this.error, this.loss.element,
             this.smallElement);
     }
 
     makeTools() {
         const amount = el('output', { class: 'num small', for: 'smoothing' }, '0');
-        const range = el('input', { id: 'smoothing', type: 'range', min: 0, max: 0.98, step: 0.02, value: 0 });
+        const range = el('input', { id: 'smoothing', type: 'range', min: 0, max: 0.98, step: 0.02,
+            value: 0 });
         range.addEventListener('input', () => {
             this.weight = Number(range.value);
             amount.textContent = this.weight === 0 ? '0' : this.weight.toFixed(2);
@@ -116,7 +122,8 @@ export class Curves {
         this.reset = el('button', { class: 'button button-small', type: 'button', hidden: true },
             icon('search'), 'Show all steps');
         this.reset.addEventListener('click', () => this.group.zoom(null));
-        this.select = el('select', { class: 'select compare', 'aria-label': 'Lay another job over it' },
+        this.select = el('select', { class: 'select compare',
+            'aria-label': 'Lay another job over it' },
             el('option', { value: '' }, 'Compare with …'));
         this.select.addEventListener('pointerdown', () => this.fillSelect());
         this.select.addEventListener('focus', () => this.fillSelect());
@@ -126,7 +133,7 @@ export class Curves {
             el('label', { class: 'tool small', for: 'logscale' }, log, 'Logarithmic'), this.select);
     }
 
-    /* ---- other jobs ---------------------------------------------------------------------------- */
+    /* ---- other jobs -------------------------------------------------------------------------- */
 
     async fillSelect() {
         if (this.isFilled)
@@ -173,13 +180,15 @@ export class Curves {
             key.style.setProperty('--key', `var(--${curve.token})`);
             return el('li', { class: 'chip' }, key,
                 el('a', { class: 'cut', href: `#/jobs/${curve.job.id}` }, curve.job.name),
-                el('button', { class: 'button button-quiet button-icon button-small', type: 'button',
-                               'aria-label': `Take ${curve.job.name} away`, onclick: () => this.remove(curve) },
+                el('button', { class: 'button button-quiet button-icon button-small',
+                    type: 'button',
+                               'aria-label': `Take ${curve.job.name} away`,
+                                   onclick: () => this.remove(curve) },
                 icon('stop')));
         }));
     }
 
-    /* ---- data ---------------------------------------------------------------------------------- */
+    /* ---- data -------------------------------------------------------------------------------- */
 
     async readOne(curve) {
         try {
@@ -234,7 +243,7 @@ export class Curves {
         }
     }
 
-    /* ---- drawing ------------------------------------------------------------------------------- */
+    /* ---- drawing ----------------------------------------------------------------------------- */
 
     paint() {
         if (!this.isOpen || !window.Dygraph)
@@ -244,28 +253,34 @@ export class Curves {
         const isOne = this.curves.length === 1;
         const hasValues = ({ curve, key }) => curve.rows().some((row) => finite(row[key]) !== null);
 
-        this.fill(this.loss, steps, this.lossColumns(isOne).filter((one) => !one.isSparse || hasValues(one)));
+        this.fill(this.loss, steps, this.lossColumns(isOne).filter((one) => !one.isSparse ||
+            hasValues(one)));
         for (const { chart, keys } of this.small) {
             const used = this.curves.flatMap((curve) => keys.map(([key, name], i) => ({
                 curve, key, isSparse: i > 0, weight: i === 0 ? this.weight : 0,
-                name: isOne ? name : keys.length > 1 ? `${curve.job.name}, ${name}` : curve.job.name,
+                name: isOne ? name : keys.length > 1 ? `${curve.job.name}, ${name}` :
+                    curve.job.name,
                 token: i > 0 && isOne ? 'series-2' : curve.token,
             }))).filter(hasValues);
             chart.element.hidden = used.length === 0;
             if (used.length)
                 this.fill(chart, steps, used);
         }
-        this.smallElement.dataset.count = this.small.filter(({ chart }) => !chart.element.hidden).length;
+        this.smallElement.dataset.count = this.small.filter(({ chart }) =>
+            !chart.element.hidden).length;
     }
 
     lossColumns(isOne) {
         return this.curves.flatMap((curve) => {
             const { token } = curve;
             const name = (kind) => (isOne ? kind : `${curve.job.name}, ${kind}`);
-            const raw = { curve, key: 'train_loss', name: name('training, as it is'), token, isFaint: true };
+            const raw = { curve, key: 'train_loss', name: name('training, as it is'), token,
+                isFaint: true };
             return [...(this.weight > 0 ? [raw] : []),
-                    { curve, key: 'train_loss', name: name('training'), token, weight: this.weight },
-                    { curve, key: 'full_valid_loss', name: name('validation'), token: isOne ? 'series-2' : token,
+                    { curve, key: 'train_loss', name: name('training'), token,
+                        weight: this.weight },
+                    { curve, key: 'full_valid_loss', name: name('validation'),
+                        token: isOne ? 'series-2' : token,
                       isSparse: true }];
         });
     }

@@ -52,7 +52,8 @@ export class Devices {
         this.missing = el('ul', { class: 'missing small' });
         this.cards = new Keyed(this.list, (d) => this.make(d), (e, d) => this.update(e, d));
         this.element = el('section', { class: 'section', 'aria-labelledby': 'devices' },
-            el('div', { class: 'section-head' }, el('h2', { id: 'devices' }, 'Devices')), this.list, this.missing);
+            el('div', { class: 'section-head' }, el('h2', { id: 'devices' }, 'Devices')), this.list,
+                this.missing);
         this.list.append(el('li', { class: 'skeleton device-skeleton' }));
         this.parts = new WeakMap();
     }
@@ -78,16 +79,19 @@ export class Devices {
         this.cards.show(this.answer.data);
         this.element.classList.toggle('is-many', this.answer.data.length > 4);
         this.missing.replaceChildren(...this.answer.missing.map((one) => el('li', {},
-            el('span', { class: 'tag' }, one.platform), el('span', {}, ` is not there: ${one.reason}`))));
+            el('span', { class: 'tag' }, one.platform),
+                el('span', {}, ` is not there: ${one.reason}`))));
     }
 
     make(device) {
-        const parts = { state: el('span', { class: 'tag' }), facts: el('p', { class: 'faint small' }),
+        const parts = { state: el('span', { class: 'tag' }),
+            facts: el('p', { class: 'faint small' }),
                         memory: meter('Memory', true), load: meter('Jobs', false),
                         jobs: el('ul', { class: 'device-jobs small' }), problem: el('div', {}) };
         const card = el('li', { class: 'card device' },
             el('div', { class: 'device-head' }, icon('chip'),
-                el('div', { class: 'device-name' }, el('h3', { class: 'cut', title: device.name }, device.name),
+                el('div', { class: 'device-name' }, el('h3', { class: 'cut', title: device.name },
+                    device.name),
                     el('p', { class: 'mono tiny faint' }, device.id)), parts.state),
             parts.facts, parts.memory.element, parts.load.element, parts.jobs, parts.problem);
         this.parts.set(card, parts);
@@ -97,7 +101,8 @@ export class Devices {
     update(card, device) {
         const parts = this.parts.get(card);
         const total = device.memory_total_bytes;
-        const used = total === null || device.memory_free_bytes === null ? null : total - device.memory_free_bytes;
+        const used = total === null || device.memory_free_bytes === null ? null :
+            total - device.memory_free_bytes;
         const rate = rateOf(device, this.rates);
         const problem = problemOf(device);
 
@@ -109,7 +114,8 @@ export class Devices {
             `${format.bytes(used)} of ${format.bytes(total)}`);
         setMeter(parts.load, device.jobs.length / device.jobs_max,
             [`${device.jobs.length} of ${device.jobs_max}`, rate].filter(Boolean).join(' · '));
-        parts.jobs.replaceChildren(...(device.jobs.length ? device.jobs.map((id) => el('li', { class: 'cut' },
+        parts.jobs.replaceChildren(...(device.jobs.length ?
+            device.jobs.map((id) => el('li', { class: 'cut' },
             el('a', { href: `#/jobs/${id}` }, this.names.get(id) || id))) :
             [el('li', { class: 'faint' }, problem ? ' ' : 'Nothing runs here')]));
         const said = [problem, ...warningsOf(device)].filter(Boolean).join('\n');

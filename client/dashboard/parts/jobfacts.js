@@ -7,8 +7,10 @@ import { el, icon } from './dom.js';
 import * as format from './format.js';
 
 const hyperparameterNames = {
-    n_epochs: 'Epochs', batch_size: 'Batch size', learning_rate: 'Learning rate', lora_rank: 'LoRA rank',
-    lora_alpha: 'LoRA alpha', max_len: 'Longest line, tokens', val_split: 'Held out', numerics: 'Numerics',
+    n_epochs: 'Epochs', batch_size: 'Batch size', learning_rate: 'Learning rate',
+        lora_rank: 'LoRA rank',
+    lora_alpha: 'LoRA alpha', max_len: 'Longest line, tokens', val_split: 'Held out',
+        numerics: 'Numerics',
     precision: 'Precision', overlong: 'Overlong lines', data_rules: 'Data rules',
 };
 
@@ -18,7 +20,8 @@ function fact(name, ...value) {
 }
 
 function withCopy(label, value) {
-    return el('span', { class: 'copyable' }, el('code', { class: 'wrap' }, value), copyButton(label, value));
+    return el('span', { class: 'copyable' }, el('code', { class: 'wrap' }, value),
+        copyButton(label, value));
 }
 
 function card(title, ...facts) {
@@ -31,7 +34,8 @@ function hyperparameters(job) {
     return card('Hyper-parameters', Object.entries(hyperparameterNames).map(([key, name]) => {
         const value = job.hyperparameters[key];
         return fact(name, value === undefined || value === null ? null :
-            key === 'val_split' ? format.percent(value) : typeof value === 'number' ? format.number(value) : value);
+            key === 'val_split' ? format.percent(value) :
+                typeof value === 'number' ? format.number(value) : value);
     }), fact('Seed', String(job.seed)));
 }
 
@@ -41,12 +45,16 @@ function data(job, files) {
     return card('Data',
         job.training_files.map((id, i) => fact(i ? '' : 'Training', files.get(id) || id)),
         job.validation_files.map((id, i) => fact(i ? '' : 'Validation', files.get(id) || id)),
-        fact('Examples', plan.training_examples === undefined ? about ? format.count(about.examples) : null :
-            `${format.count(plan.training_examples)} trained, ${format.count(plan.validation_examples)} held out`),
-        about ? [fact('Tokens', `${format.count(about.tokens)}, of them ${format.count(about.target_tokens)} trained`),
+        fact('Examples', plan.training_examples === undefined ? about ?
+            format.count(about.examples) : null :
+            `${format.count(plan.training_examples)} trained, ` +
+            `${format.count(plan.validation_examples)} held out`),
+        about ? [fact('Tokens',
+            `${format.count(about.tokens)}, of them ${format.count(about.target_tokens)} trained`),
                  fact('Longest line', format.plural(about.longest_line, 'token'))] : null,
         fact('Steps', plan.total_steps ?
-            `${format.count(plan.total_steps)}, ${format.count(plan.steps_per_epoch)} an epoch` : null),
+            `${format.count(plan.total_steps)}, ${format.count(plan.steps_per_epoch)} an epoch` :
+                null),
         fact('Warm-up', plan.warmup_steps ? format.plural(plan.warmup_steps, 'step') : null));
 }
 
@@ -55,7 +63,8 @@ function run(job) {
     const spent = job.started_at && job.finished_at ? job.finished_at - job.started_at : null;
     return card('Run',
         fact('Job', withCopy('Copy the id of the job', job.id)),
-        fact('Model', job.fine_tuned_model ? withCopy('Copy the id of the model', job.fine_tuned_model) : null),
+        fact('Model', job.fine_tuned_model ? withCopy('Copy the id of the model',
+            job.fine_tuned_model) : null),
         fact('Base', job.base_model), fact('Goes on from', job.parent_model),
         fact('Device', job.device_used || (job.device === 'auto' ? 'any' : job.device)),
         fact('Memory', memory ? format.bytes(memory.total_bytes) : null),
@@ -75,7 +84,8 @@ export class Facts {
     }
 
     async show(job) {
-        const wanted = [...job.training_files, ...job.validation_files].filter((id) => !this.files.has(id));
+        const wanted = [...job.training_files, ...job.validation_files].filter((id) =>
+            !this.files.has(id));
         this.draw(job);
         await Promise.all(wanted.map(async (id) => {
             const file = await api.get(`/v1/files/${api.part(id)}`).catch(() => null);
@@ -86,7 +96,8 @@ export class Facts {
     }
 
     draw(job) {
-        const key = JSON.stringify([job.plan, job.status, job.device_used, job.fine_tuned_model, job.attempts,
+        const key = JSON.stringify([job.plan, job.status, job.device_used, job.fine_tuned_model,
+            job.attempts,
                                     [...this.files]]);
         if (key === this.key)
             return; /* a focus or a selection in it stays */
@@ -95,7 +106,7 @@ export class Facts {
     }
 }
 
-/* ---- checkpoints --------------------------------------------------------------------------------- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 export function adapterPath(model) {
     return api.url(`/v1/models/${api.part(model)}/adapter.safetensors`);
@@ -111,24 +122,31 @@ export class Checkpoints {
                         'aria-labelledby': 'checkpoints' },
                 el('table', { class: 'table' }, el('thead', {}, el('tr', {},
                     names.map((name) => el('th', { scope: 'col', class: 'num' }, name)),
-                    el('th', { scope: 'col' }, el('span', { class: 'visually-hidden' }, 'Download')))), this.body)));
+                    el('th', { scope: 'col' }, el('span', { class: 'visually-hidden' },
+                        'Download')))), this.body)));
         this.none = el('div', {});
         this.element = el('section', { class: 'section', 'aria-labelledby': 'checkpoints' },
-            el('div', { class: 'section-head' }, el('h2', { id: 'checkpoints' }, 'Checkpoints')), this.table, this.none);
+            el('div', { class: 'section-head' }, el('h2', { id: 'checkpoints' }, 'Checkpoints')),
+                this.table, this.none);
     }
 
     async read() {
         const page = await api.get(`${api.jobPath(this.id, 'checkpoints')}?limit=100`);
-        const best = Math.min(...page.data.map(({ metrics }) => metrics.full_valid_loss).filter(Number.isFinite));
+        const best = Math.min(...page.data.map(({ metrics }) =>
+            metrics.full_valid_loss).filter(Number.isFinite));
         this.body.replaceChildren(...page.data.map((one) => el('tr', {},
             el('td', { class: 'num' }, format.count(one.step_number)),
             el('td', { class: 'num' }, format.loss(one.metrics.train_loss)),
-            el('td', { class: 'num' }, one.metrics.full_valid_loss === best && page.data.length > 1 ?
-                el('span', { class: 'tag tag-good' }, 'best') : null, ' ', format.loss(one.metrics.full_valid_loss)),
+            el('td', { class: 'num' }, one.metrics.full_valid_loss === best &&
+                page.data.length > 1 ?
+                el('span', { class: 'tag tag-good' }, 'best') : null, ' ',
+                    format.loss(one.metrics.full_valid_loss)),
             el('td', { class: 'num' }, el('a', {
-                class: 'button button-quiet button-icon button-small', download: true, title: 'Adapter',
+                class: 'button button-quiet button-icon button-small', download: true,
+                    title: 'Adapter',
                 href: adapterPath(one.fine_tuned_model_checkpoint),
-                'aria-label': `Download the adapter of step ${one.step_number}` }, icon('download'))))));
+                'aria-label': `Download the adapter of step ${one.step_number}` },
+                    icon('download'))))));
         this.table.hidden = page.data.length === 0;
         this.none.replaceChildren(page.data.length ? '' : this.hasEnded ?
             emptyLine('None.', 'It ended before its first epoch did.') :

@@ -10,11 +10,14 @@ const SHOWN = 'message,validation,checkpoint,state,done';
 
 function row(event) {
     return el('li', { class: 'log-row', 'data-level': event.level },
-        el('time', { class: 'num faint small', datetime: new Date(event.created_at * 1000).toISOString(),
-                     title: format.moment(event.created_at) }, format.shortMoment(event.created_at)),
+        el('time',
+            { class: 'num faint small', datetime: new Date(event.created_at * 1000).toISOString(),
+                     title: format.moment(event.created_at) },
+                         format.shortMoment(event.created_at)),
         event.level === 'info' ? el('span', { class: 'log-mark', 'aria-hidden': 'true' }) :
             el('span', { class: 'log-mark' }, icon('warn'),
-                el('span', { class: 'visually-hidden' }, event.level === 'warn' ? 'Warning: ' : 'Error: ')),
+                el('span', { class: 'visually-hidden' },
+                    event.level === 'warn' ? 'Warning: ' : 'Error: ')),
         el('p', { class: 'wrap' }, event.message));
 }
 
@@ -29,12 +32,14 @@ export class Log {
         this.element = el('section', { class: 'section', 'aria-labelledby': 'events' },
             el('div', { class: 'section-head' }, el('h2', { id: 'events' }, 'Events')),
             el('div', { class: 'card card-flush' },
-                el('div', { class: 'log', tabindex: 0, role: 'log', 'aria-live': 'off', 'aria-labelledby': 'events' },
+                el('div', { class: 'log', tabindex: 0, role: 'log', 'aria-live': 'off',
+                    'aria-labelledby': 'events' },
                     this.list, this.none)), el('div', {}, this.more));
     }
 
     path(after = '') {
-        return `${api.jobPath(this.id, 'events')}?limit=${ROWS}&types=${SHOWN}${after ? `&after=${after}` : ''}`;
+        return `${api.jobPath(this.id, 'events')}?limit=${ROWS}&types=${SHOWN}` +
+            (after ? `&after=${after}` : '');
     }
 
     async read() {

@@ -1,10 +1,11 @@
 /*
  * queue: the jobs that wait, in their order, which can be changed by dragging and by buttons.
  *
- * Dragging works on pointers, so a finger does it too; Escape puts the row back. A row is moved on the screen first;
- * what the daemon then says holds.
+ * Dragging works on pointers, so a finger does it too; Escape puts the row back. A row is moved on
+ * the screen first; what the daemon then says holds.
  */
 import * as api from '../api.js';
+import * as session from '../session.js';
 import { act, badge, confirm, emptyLine, errorNotice, showBadge } from './controls.js';
 import { el, icon, Keyed, text } from './dom.js';
 import * as format from './format.js';
@@ -16,10 +17,12 @@ export class Queue {
     constructor(refresh) {
         this.refresh = refresh;
         this.list = el('ol', { class: 'queue card card-flush' });
-        this.none = el('div', { hidden: true }, emptyLine('Nobody waits.', 'New jobs line up here.'));
+        this.none = el('div', { hidden: true }, emptyLine('Nobody waits.',
+            'New jobs line up here.'));
         this.count = el('span', { class: 'count' });
         this.error = el('div', {});
-        this.help = el('p', { class: 'faint small queue-help changes', hidden: true }, 'Drag to reorder, or use the arrows');
+        this.help = el('p', { class: 'faint small queue-help changes', hidden: true },
+            'Drag to reorder, or use the arrows');
         this.element = el('section', { class: 'section', 'aria-labelledby': 'queue' },
             el('div', { class: 'section-head' }, el('h2', { id: 'queue' }, 'Queue', this.count),
                 this.help),
@@ -44,7 +47,7 @@ export class Queue {
         this.rows.show(this.jobs);
         this.list.hidden = this.jobs.length === 0;
         this.none.hidden = this.jobs.length > 0;
-        this.help.hidden = this.jobs.length < 2;
+        this.help.hidden = this.jobs.length < 2 || !this.jobs.some(session.mayChange);
         text(this.count, this.jobs.length || '');
     }
 
@@ -53,23 +56,30 @@ export class Queue {
                         about: el('p', { class: 'small muted cut' }),
                         when: el('span', { class: 'small num muted queue-when' }) };
         const move = (words, picture, target) => {
-            const button = el('button', { class: 'button button-quiet button-icon button-small', type: 'button',
-                                          'aria-label': `${words} ${job.name}`, title: words }, icon(picture));
+            const button = el('button', { class: 'button button-quiet button-icon button-small',
+                type: 'button',
+                                          'aria-label': `${words} ${job.name}`, title: words },
+                                              icon(picture));
             button.addEventListener('click', () => this.moveBy(job.id, target, button));
             return button;
         };
-        parts.grip = el('span', { class: 'grip', title: 'Drag to reorder', 'aria-hidden': 'true' }, icon('grip'));
+        parts.grip = el('span', { class: 'grip', title: 'Drag to reorder', 'aria-hidden': 'true' },
+            icon('grip'));
         parts.up = move('Move up', 'up', -1);
         parts.down = move('Move down', 'down', 1);
-        const cancel = el('button', { class: 'button button-quiet button-icon button-small', type: 'button',
-                                      'aria-label': `Cancel ${job.name}`, title: 'Cancel' }, icon('stop'));
+        const cancel = el('button', { class: 'button button-quiet button-icon button-small',
+            type: 'button',
+                                      'aria-label': `Cancel ${job.name}`, title: 'Cancel' },
+                                          icon('stop'));
         cancel.addEventListener('click', () => act(cancel, this.error, () => this.cancel(job)));
         parts.row = el('li', { class: 'queue-row', 'data-job': job.id }, parts.grip, parts.place,
             el('div', { class: 'queue-what' },
                 el('p', { class: 'cut' },
-                    el('a', { class: 'queue-name', href: `#/jobs/${job.id}`, title: job.name }, job.name)),
+                    el('a', { class: 'queue-name', href: `#/jobs/${job.id}`, title: job.name },
+                        job.name)),
                 parts.about),
-            parts.when, parts.badge, el('div', { class: 'queue-actions changes' }, parts.up, parts.down, cancel));
+            parts.when, parts.badge, el('div', { class: 'queue-actions changes' }, parts.up,
+                parts.down, cancel));
         parts.grip.addEventListener('pointerdown', (event) => this.startDrag(event, job.id));
         this.parts.set(job.id, parts);
         return parts.row;
@@ -85,26 +95,30 @@ export class Queue {
             job.priority ? `priority ${job.priority}` : null].filter(Boolean).join(' · '));
         parts.about.title = parts.about.textContent;
         const wait = job.estimated_start ? job.estimated_start - Date.now() / 1000 : null;
-        text(parts.when, wait === null ? '' : wait < 5 ? 'starts soon' : `starts in ${format.duration(wait)}`);
-        parts.up.disabled = false;
+        text(parts.when, wait === null ? '' : wait < 5 ? 'starts soon' :
+            `starts in ${format.duration(wait)}`);
+        /* its places stay, empty */
+        parts.row.classList.toggle('is-fixed', !session.mayChange(job));
         parts.up.setAttribute('aria-disabled', String(at === 0));
         parts.down.setAttribute('aria-disabled', String(at === this.jobs.length - 1));
     }
 
     async cancel(job) {
-        if (await confirm(`Cancel ${job.name}?`, 'It has not begun; it leaves the queue.', 'Cancel the job')) {
+        if (await confirm(`Cancel ${job.name}?`, 'It has not begun; it leaves the queue.',
+            'Cancel the job')) {
             await api.post(api.jobPath(job.id, 'cancel'));
             announce(`${job.name} is cancelled`);
             await this.refresh();
         }
     }
 
-    /* ---- moving -------------------------------------------------------------------------------- */
+    /* ---- moving ------------------------------------------------------------------------------ */
 
     moveBy(id, by, button) {
         const at = this.jobs.findIndex((job) => job.id === id);
         const to = at + by;
-        if (at < 0 || to < 0 || to >= this.jobs.length || button.getAttribute('aria-disabled') === 'true') {
+        if (at < 0 || to < 0 || to >= this.jobs.length ||
+            button.getAttribute('aria-disabled') === 'true') {
             announce(by < 0 ? 'It is the first' : 'It is the last');
             return;
         }
@@ -160,12 +174,14 @@ export class Queue {
             return;
         const moved = event.pageY - drag.y;
         const middle = drag.middles[drag.from] + moved;
-        drag.to = drag.middles.filter((y, i) => i !== drag.from && y < middle + Math.sign(i - drag.from)).length;
+        drag.to = drag.middles.filter((y, i) => i !== drag.from && y < middle +
+            Math.sign(i - drag.from)).length;
         drag.row.style.transform = `translateY(${moved}px)`;
         drag.rows.forEach((row, i) => {
             if (i === drag.from)
                 return;
-            const shift = i > drag.from && i <= drag.to ? -1 : i < drag.from && i >= drag.to ? 1 : 0;
+            const shift = i > drag.from && i <= drag.to ? -1 : i < drag.from &&
+                i >= drag.to ? 1 : 0;
             row.style.transform = shift ? `translateY(${shift * drag.height}px)` : '';
         });
         if (event.clientY < EDGE_PX + 56)

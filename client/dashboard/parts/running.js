@@ -1,7 +1,9 @@
 /*
- * running: the jobs that train now or are paused, each with its progress, time left and small curve.
+ * running: the jobs that train now or are paused, each with its progress, time left and small
+ * curve.
  */
 import * as api from '../api.js';
+import * as session from '../session.js';
 import { act, badge, confirm, emptyLine, progress, setProgress, showBadge } from './controls.js';
 import { el, icon, Keyed, text } from './dom.js';
 import * as format from './format.js';
@@ -35,7 +37,8 @@ export class Running {
             'A job starts as soon as a device is free for it.'));
         this.count = el('span', { class: 'count' });
         this.element = el('section', { class: 'section', 'aria-labelledby': 'running' },
-            el('div', { class: 'section-head' }, el('h2', { id: 'running' }, 'Running', this.count)),
+            el('div', { class: 'section-head' }, el('h2', { id: 'running' }, 'Running',
+                this.count)),
             this.list, this.none);
         this.list.append(el('li', { class: 'skeleton running-skeleton' }));
         this.parts = new Map();
@@ -48,7 +51,8 @@ export class Running {
         if (this.isFirst)
             this.list.replaceChildren();
         this.isFirst = false;
-        jobs.sort((a, b) => (a.status === b.status ? a.started_at - b.started_at : a.status === 'running' ? -1 : 1));
+        jobs.sort((a, b) => (a.status === b.status ? a.started_at - b.started_at :
+            a.status === 'running' ? -1 : 1));
         this.cards.show(jobs);
         this.none.hidden = jobs.length > 0;
         text(this.count, jobs.length || '');
@@ -60,12 +64,15 @@ export class Running {
             spark: new Spark('Training loss'),
             steps: el('span', { class: 'num' }), left: el('span', { class: 'num' }),
             place: el('span', { class: 'muted' }),
-            loss: stat('Training loss'), rate: stat('Tokens/s'), epoch: stat('Epoch'), error: el('div', {}),
+            loss: stat('Training loss'), rate: stat('Tokens/s'), epoch: stat('Epoch'),
+                error: el('div', {}),
         };
         this.parts.set(job.id, parts);
         const button = (name, words, picture) => {
-            const element = el('button', { class: 'button button-quiet button-icon changes', type: 'button',
-                                           'aria-label': `${words} ${job.name}`, title: words }, icon(picture));
+            const element = el('button', { class: 'button button-quiet button-icon changes',
+                type: 'button',
+                                           'aria-label': `${words} ${job.name}`, title: words },
+                                               icon(picture));
             element.addEventListener('click', () => act(element, parts.error, async () => {
                 if (await actions[name](parts.job))
                     announce(`${job.name} ${done[name]}`);
@@ -74,16 +81,19 @@ export class Running {
         };
         parts.pause = button('pause', 'Pause', 'pause');
         parts.resume = button('resume', 'Resume', 'play');
+        parts.cancel = button('cancel', 'Cancel', 'stop');
         this.readCurve(job, parts.spark);
         return el('li', { class: 'card running' },
             el('div', { class: 'running-head' },
                 el('div', { class: 'running-title' },
-                    el('h3', { class: 'cut' }, el('a', { href: `#/jobs/${job.id}`, title: job.name }, job.name)),
+                    el('h3', { class: 'cut' },
+                        el('a', { href: `#/jobs/${job.id}`, title: job.name }, job.name)),
                     el('p', { class: 'small cut' }, parts.place)),
                 el('div', { class: 'row running-actions' }, parts.badge, parts.pause, parts.resume,
-                    button('cancel', 'Cancel', 'stop'))),
+                    parts.cancel)),
             parts.spark.element,
-            el('dl', { class: 'stats' }, parts.loss.element, parts.rate.element, parts.epoch.element),
+            el('dl', { class: 'stats' }, parts.loss.element, parts.rate.element,
+                parts.epoch.element),
             el('div', { class: 'running-progress' }, parts.bar,
                 el('div', { class: 'spread small' }, parts.steps, parts.left)),
             parts.error);
@@ -99,8 +109,10 @@ export class Running {
         const parts = this.parts.get(job.id);
         parts.job = job;
         showBadge(parts.badge, job.status);
-        parts.pause.hidden = job.status === 'paused';
-        parts.resume.hidden = job.status !== 'paused';
+        const isOurs = session.mayChange(job);
+        parts.pause.hidden = !isOurs || job.status === 'paused';
+        parts.resume.hidden = !isOurs || job.status !== 'paused';
+        parts.cancel.hidden = !isOurs;
         text(parts.place, [job.model, job.device_used].filter(Boolean).join(' on '));
         if (job.train_loss !== null && !parts.isLive)
             text(parts.loss.value, format.loss(job.train_loss));
@@ -112,10 +124,12 @@ export class Running {
         const perEpoch = parts.job.plan && parts.job.plan.steps_per_epoch;
         parts.step = step;
         setProgress(parts.bar, total ? step / total : 0);
-        text(parts.steps, total ? `Step ${format.count(step)} of ${format.count(total)}` : 'Getting ready');
+        text(parts.steps, total ? `Step ${format.count(step)} of ${format.count(total)}` :
+            'Getting ready');
         if (perEpoch) {
             const epochs = parts.job.hyperparameters.n_epochs;
-            text(parts.epoch.value, `${Math.min(epochs, Math.max(1, Math.ceil(step / perEpoch)))} of ${epochs}`);
+            text(parts.epoch.value,
+                `${Math.min(epochs, Math.max(1, Math.ceil(step / perEpoch)))} of ${epochs}`);
         }
     }
 

@@ -3,7 +3,8 @@
  */
 import * as api from '../api.js';
 
-/* A row a step: {step, train_loss, …, full_valid_loss, …}; null where there is none. isThin: steps were left out. */
+/* A row a step: {step, train_loss, …, full_valid_loss, …}; null where there is none. isThin: steps
+ * were left out. */
 export async function readSeries(id, { points, first, last }) {
     const answer = await api.get(`${api.jobPath(id, 'metrics')}?points=${points}` +
         (first ? `&first_step=${first}` : '') + (last ? `&last_step=${last}` : ''));

@@ -21,13 +21,15 @@ export function color(token) {
 function thin(points) {
     const thinned = [];
     for (let i = 0; i + 1 < points.length; i += 2)
-        thinned.push([(points[i][0] + points[i + 1][0]) / 2, (points[i][1] + points[i + 1][1]) / 2]);
+        thinned.push([(points[i][0] + points[i + 1][0]) / 2,
+            (points[i][1] + points[i + 1][1]) / 2]);
     if (points.length % 2)
         thinned.push(points[points.length - 1]);
     return thinned;
 }
 
-/* A loss falls fast at first: what lies above the 98th part of a hundred is cut, so that the rest shows. */
+/* A loss falls fast at first: what lies above the 98th part of a hundred is cut, so that the rest
+ * shows. */
 function bounds(points) {
     const values = points.map(([, y]) => y).sort((a, b) => a - b);
     const low = values[0];
@@ -68,7 +70,8 @@ export class Spark {
     name() {
         const last = this.points[this.points.length - 1];
         this.canvas.setAttribute('aria-label', last ?
-            `${this.label}: ${format.loss(last[1])} at step ${Math.round(last[0])}` : `${this.label}: none yet`);
+            `${this.label}: ${format.loss(last[1])} at step ${Math.round(last[0])}` :
+                `${this.label}: none yet`);
     }
 
     draw() {
@@ -83,7 +86,8 @@ export class Spark {
         const scale = window.devicePixelRatio || 1;
         if (!width || !height)
             return;
-        if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
+        if (canvas.width !== Math.round(width * scale) ||
+            canvas.height !== Math.round(height * scale)) {
             canvas.width = Math.round(width * scale);
             canvas.height = Math.round(height * scale);
         }
@@ -101,7 +105,8 @@ export class Spark {
         const first = points[0][0];
         const end = points[points.length - 1][0];
         const x = (step) => 2 + (width - 6) * (step - first) / Math.max(1, end - first);
-        const y = (value) => height - 4 - (height - 8) * (Math.min(value, high) - low) / (high - low);
+        const y = (value) => height - 4 - (height - 8) * (Math.min(value,
+            high) - low) / (high - low);
         const ink = color('series-1');
 
         pen.strokeStyle = color('line');
@@ -111,7 +116,8 @@ export class Spark {
         pen.lineTo(width, height - 0.5);
         pen.stroke();
         pen.beginPath();
-        points.forEach(([step, value], i) => (i ? pen.lineTo(x(step), y(value)) : pen.moveTo(x(step), y(value))));
+        points.forEach(([step, value], i) => (i ? pen.lineTo(x(step), y(value)) :
+            pen.moveTo(x(step), y(value))));
         pen.strokeStyle = ink;
         pen.lineWidth = 1.75;
         pen.lineJoin = 'round';

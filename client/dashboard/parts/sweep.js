@@ -23,10 +23,13 @@ export class Sweep {
         this.key = key;
         const sweep = await api.get(`/v1/fine_tuning/sweeps/${api.part(job.sweep_id)}`);
         const names = Object.keys(sweep.varied);
-        this.body.replaceChildren(el('div', { class: 'table-scroll checkpoints-scroll', tabindex: 0, role: 'region',
-                                              'aria-labelledby': 'sweep' }, el('table', { class: 'table' },
+        this.body.replaceChildren(el('div', { class: 'table-scroll checkpoints-scroll', tabindex: 0,
+            role: 'region',
+                                              'aria-labelledby': 'sweep' },
+                                                  el('table', { class: 'table' },
             el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, 'Job'),
-                names.map((name) => el('th', { scope: 'col', class: 'num' }, name.replaceAll('_', ' '))),
+                names.map((name) => el('th', { scope: 'col', class: 'num' },
+                    name.replaceAll('_', ' '))),
                 ['Steps', 'Training loss', 'Validation loss'].map((name) =>
                     el('th', { scope: 'col', class: 'num' }, name)),
                 el('th', { scope: 'col' }, 'State'))),

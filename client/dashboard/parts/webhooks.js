@@ -13,16 +13,21 @@ export class Webhooks {
         this.mayChange = mayChange;
         this.place = el('div', { 'aria-live': 'polite' });
         this.list = el('ul', { class: 'card card-flush hooks', hidden: true });
-        this.none = emptyLine('No webhook.', 'An address that is told when a job ends. Its host must stand in the setting webhook_hosts.');
+        this.none = emptyLine('No webhook.',
+            'An address that is told when a job ends. Its host must stand in the setting ' +
+            'webhook_hosts.');
         this.none.hidden = true;
         this.element = el('section', { class: 'section', 'aria-labelledby': 'webhooks' },
-            el('div', { class: 'section-head' }, el('h2', { id: 'webhooks' }, 'Webhooks')), this.place,
+            el('div', { class: 'section-head' }, el('h2', { id: 'webhooks' }, 'Webhooks')),
+                this.place,
             mayChange ? this.makeForm() : null, this.list, this.none);
     }
 
     makeForm() {
-        const url = el('input', { class: 'input', id: 'hook-url', type: 'url', required: true, placeholder: 'https://', autocomplete: 'off' });
-        const button = el('button', { class: 'button', type: 'submit' }, icon('new'), 'Add a webhook');
+        const url = el('input', { class: 'input', id: 'hook-url', type: 'url', required: true,
+            placeholder: 'https://', autocomplete: 'off' });
+        const button = el('button', { class: 'button', type: 'submit' }, icon('new'),
+            'Add a webhook');
         const form = el('form', { class: 'card hook-form' }, el('div', { class: 'field' },
             el('label', { for: 'hook-url' }, 'Address'), url), button);
 
@@ -31,8 +36,10 @@ export class Webhooks {
             act(button, this.place, async () => {
                 const hook = await api.post('/v1/webhook_endpoints', { url: url.value.trim() });
                 form.reset();
-                this.place.replaceChildren(notice('success', el('p', {}, el('strong', {}, 'Its signing secret, shown now and never again:')),
-                    el('div', { class: 'command' }, el('code', { tabindex: 0 }, hook.signing_secret), copyButton('Copy the secret', hook.signing_secret))));
+                this.place.replaceChildren(notice('success',
+                    el('p', {}, el('strong', {}, 'Its signing secret, shown now and never again:')),
+                    el('div', { class: 'command' }, el('code', { tabindex: 0 },
+                        hook.signing_secret), copyButton('Copy the secret', hook.signing_secret))));
                 await this.read();
             });
         });
@@ -40,14 +47,17 @@ export class Webhooks {
     }
 
     row(hook) {
-        const test = el('button', { class: 'button button-small', type: 'button', 'aria-label': `Test ${hook.url}`, onclick: () =>
+        const test = el('button', { class: 'button button-small', type: 'button',
+            'aria-label': `Test ${hook.url}`, onclick: () =>
             act(test, this.place, async () => {
                 const told = await api.post(path(hook.id, '/test'), {});
                 this.place.replaceChildren(notice(told.success ? 'success' : 'warn',
                     el('p', {}, `${hook.url} answered ${told.status_code}.`)));
             }) }, 'Test');
-        const remove = el('button', { class: 'button button-small', type: 'button', 'aria-label': `Remove ${hook.url}`, onclick: async () => {
-            if (await confirm('Remove this webhook?', `${hook.url} is told nothing more.`, 'Remove'))
+        const remove = el('button', { class: 'button button-small', type: 'button',
+            'aria-label': `Remove ${hook.url}`, onclick: async () => {
+            if (await confirm('Remove this webhook?', `${hook.url} is told nothing more.`,
+                'Remove'))
                 act(remove, this.place, async () => {
                     await api.del(path(hook.id));
                     announce('Removed');
@@ -55,7 +65,8 @@ export class Webhooks {
                 });
         } }, 'Remove');
         return el('li', { class: 'hook' }, el('span', { class: 'hook-url wrap' }, hook.url),
-            hook.enabled ? null : el('span', { class: 'tag' }, 'off'), this.mayChange ? el('span', { class: 'row' }, test, remove) : null);
+            hook.enabled ? null : el('span', { class: 'tag' }, 'off'),
+                this.mayChange ? el('span', { class: 'row' }, test, remove) : null);
     }
 
     async read() {
