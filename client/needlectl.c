@@ -6,12 +6,15 @@
 #include "client/table.h"
 
 #include <curl/curl.h>
+#include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define DEFAULT_URL "http://127.0.0.1:7733"
+#define KEY_BYTES 512 /* longer than any key */
 
 static void print_help(FILE *stream)
 {
@@ -22,7 +25,8 @@ static void print_help(FILE *stream)
     (void)fputs(
         "\nURL is http://ADDRESS:PORT or unix:/PATH (default: $NEEDLED_URL, else " DEFAULT_URL
         ").\n"
-        "The API key, where one is needed, comes from $NEEDLED_API_KEY.\n"
+        "The API key, where one is needed, comes from $NEEDLED_API_KEY, else from the credential\n"
+        "api_key of the systemd unit it runs in.\n"
         "--json, anywhere, prints the answer as JSON.\n"
         "Exit status: 0 done, 1 refused or failed, 2 bad usage, no file or no connection,\n"
         "3 cancelled, 130 left by Ctrl-C while the job goes on.\n",
@@ -38,9 +42,41 @@ static bool asks_for_help(int count, char **arguments)
     return false;
 }
 
+/* From $NEEDLED_API_KEY, or, for who runs as a unit's service, the first line of its credential: variables
+ * of a unit are shown to everybody. NULL: none; false: there is one that cannot be used. */
+static bool find_key(char text[KEY_BYTES], const char **ret_key)
+{
+    const char *given = getenv("NEEDLED_API_KEY");
+    const char *folder = getenv("CREDENTIALS_DIRECTORY");
+    char path[PATH_MAX];
+    size_t length;
+    FILE *file;
+    bool ok;
+
+    *ret_key = given;
+    if (given || !folder)
+        return true;
+    (void)snprintf(path, sizeof(path), "%s/api_key", folder);
+    file = fopen(path, "re");
+    if (!file && errno == ENOENT)
+        return true;
+    ok = file && fgets(text, KEY_BYTES, file);
+    length = ok ? strcspn(text, "\r\n") : 0;
+    ok = length > 0 && length < KEY_BYTES - 1;
+    text[length] = '\0';
+    if (file)
+        (void)fclose(file); /* it was read only */
+    if (!ok)
+        (void)fprintf(stderr, "needlectl: '%s' cannot be read, or holds no key\n", path);
+    *ret_key = text;
+    return ok;
+}
+
 static int run(const char *url, int count, char **arguments)
 {
     const struct command *command = table_find(count, arguments);
+    char text[KEY_BYTES];
+    const char *key = NULL;
     struct http *http;
     int status = COMMAND_USAGE;
 
@@ -52,7 +88,9 @@ static int run(const char *url, int count, char **arguments)
         table_print_usage(stdout, command->name);
         return COMMAND_OK;
     }
-    http = http_open(url, getenv("NEEDLED_API_KEY"));
+    if (!find_key(text, &key))
+        return COMMAND_USAGE;
+    http = http_open(url, key);
     if (http == NULL)
         (void)fputs("needlectl: no memory\n", stderr);
     else

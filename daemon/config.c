@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define KEY_FILE_BYTES ((size_t)4096)
 #define METRICS_KEPT 500    /* 200 kB of the database for each job */
@@ -374,14 +375,10 @@ static bool derive(struct config *config, struct error *err)
         !file_join(config->socket_path, sizeof(config->socket_path), runtime, "needled.sock", err))
         return false;
     if (credentials != NULL && config->api_key[0] == '\0') {
-        struct mapping map = MAPPING_NONE;
-
         if (!file_join(path, sizeof(path), credentials, "api_key", err))
             return false;
-        if (mapping_open(&map, path, NULL)) { /* a credential is optional */
-            mapping_close(&map);
+        if (access(path, F_OK) == 0 || errno != ENOENT) /* it is optional, but not in silence */
             return read_api_key(config, path, err);
-        }
     }
     return true;
 }

@@ -228,8 +228,21 @@ call "$url/v1/files"
 expect "a credential named api_key is the key" is "$status" 401
 with_key a-credential "$url/v1/files"
 expect "and opens" is "$status" 200
+CREDENTIALS_DIRECTORY=$work/credentials "$out/needlectl" jobs >/dev/null 2>&1
+expect "needlectl takes its unit's" is $? 0
+CREDENTIALS_DIRECTORY=$work/credentials NEEDLED_API_KEY=another "$out/needlectl" jobs >/dev/null 2>&1
+expect "unless it is given another" is $? 1
+: >"$work/credentials/api_key"
+answer=$(CREDENTIALS_DIRECTORY=$work/credentials "$out/needlectl" jobs 2>&1)
+expect "one that holds nothing is told by it" is "$? $answer" \
+    "2 needlectl: '$work/credentials/api_key' cannot be read, or holds no key"
+answer=$(CREDENTIALS_DIRECTORY=$work/credentials "$out/needled" --state-dir "$work/state" --check-config 2>&1)
+expect "and by the daemon, which does not go on without" is "$?" 2
 stop_daemon
-rm "$work/credentials/api_key"
+rm "$work/credentials/api_key" && mkdir "$work/credentials/api_key"
+answer=$(CREDENTIALS_DIRECTORY=$work/credentials "$out/needled" --state-dir "$work/state" --check-config 2>&1)
+expect "nor does it where one cannot be read" is "$?" 2
+rmdir "$work/credentials/api_key"
 CREDENTIALS_DIRECTORY=$work/credentials start_daemon "$out"
 call "$url/v1/files"
 expect "without one there is none" is "$status" 200
