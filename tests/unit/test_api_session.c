@@ -378,6 +378,26 @@ static void signing_out_ends_the_session_and_its_copies(void **state)
     expect("GET", "/v1/devices", other.header, NULL, 200, "[");
 }
 
+static void a_database_that_takes_nothing_keeps_nobody_out_and_ends_nothing(void **state)
+{
+    (void)state;
+    struct cookie kept = sign_in("sk-setting"), cookie;
+    char own[500];
+
+    api_daemon_change(&d, "CREATE TRIGGER full BEFORE INSERT ON sessions BEGIN SELECT"
+                          " RAISE(ABORT, 'full'); END;"
+                          "CREATE TRIGGER stuck BEFORE DELETE ON sessions BEGIN SELECT"
+                          " RAISE(ABORT, 'full'); END");
+    cookie = sign_in("sk-setting");
+    expect("GET", "/v1/devices", cookie.header, NULL, 200, "[");
+    /* It would be there again after a restart: so it is said that it goes on. */
+    snprintf(own, sizeof(own), "%sX-Needled-Request: page\r\n", kept.header);
+    expect("DELETE", "/v1/session", own, NULL, 409, "full");
+    expect("GET", "/v1/devices", kept.header, NULL, 200, "[");
+    api_daemon_change(&d, "DROP TRIGGER full; DROP TRIGGER stuck");
+    expect("DELETE", "/v1/session", own, NULL, 200, "\"signed_in\":false");
+}
+
 static void signing_in_again_ends_the_session_before(void **state)
 {
     (void)state;
@@ -447,6 +467,9 @@ int main(void)
                                         open_with_setting, close_it),
         cmocka_unit_test_setup_teardown(signing_out_ends_the_session_and_its_copies,
                                         open_with_setting, close_it),
+        cmocka_unit_test_setup_teardown(
+            a_database_that_takes_nothing_keeps_nobody_out_and_ends_nothing, open_with_setting,
+            close_it),
         cmocka_unit_test_setup_teardown(signing_in_again_ends_the_session_before, open_with_setting,
                                         close_it),
         cmocka_unit_test_setup_teardown(signing_out_ends_the_streams_of_that_session_alone,
