@@ -201,7 +201,7 @@ export PREFIX DESTDIR SYSCONFDIR
 # As a target's need: the program that puts the filter in force, where its library is installed.
 HAS_seccomp = $(shell pkg-config --exists libseccomp && echo $(OUT)/tests/syscall_filter)
 
-.PHONY: install uninstall deb test-deb test-filter
+.PHONY: install uninstall deb test-deb test-systemd test-filter
 install: all ## install under PREFIX (/usr/local), below DESTDIR if set; systemd/README.md has what comes next
 	@systemd/install.sh install $(OUT)
 
@@ -214,6 +214,9 @@ deb: all ## build needled_*.deb, and needled-cuda_*.deb where nvcc is installed
 
 test-deb: all $(OUT)/tests/make_lines ## the packages in a fresh Debian 12, as root with debootstrap (3 minutes)
 	@tests/deb/run.sh $(OUT)
+
+test-systemd: all $(OUT)/tests/make_lines ## the package under a real systemd, in a booted Debian 12, as root with systemd-nspawn (2 minutes)
+	@tests/systemd/run.sh $(OUT)
 
 test-filter: all $(OUT)/tests/make_lines $(SHIMS) $(HAS_seccomp) ## the daemon's tests under the unit's system-call filter (10 minutes; SAMPLE=1: one)
 	@tests/filter/run.sh $(OUT) $(if $(SAMPLE),sample)
@@ -397,7 +400,7 @@ FAKES        := $(addprefix $(OUT)/fakes/,libcuda.so.1 libnvidia-ml.so.1 old_plu
 
 .PHONY: cuda cuda-budget cuda-tests-built test-cuda test-gpu-deep test-gpu
 cuda-tests-built: $(foreach build,$(STANDINS),$(CUDA_TESTS:%=$(OUT)/standin-$(build)/test_%)) $(OUT)/plugins/needled-cuda.so \
-    $(OUT)/show_cuda $(OUT)/time_plugin $(OUT)/test_golden $(FAKES) $(OUT)/needled $(OUT)/tests/make_lines $(OUT)/tests/bench_train \
+    $(OUT)/show_cuda $(OUT)/time_plugin $(OUT)/test_golden $(FAKES) $(SHIMS) $(OUT)/needled $(OUT)/tests/make_lines $(OUT)/tests/bench_train \
     $(if $(NVCC),$(OUT)/needled-cuda.so) $(if $(HAS_opencl),$(OUT)/opencl/test_opencl)
 
 define standin_rules

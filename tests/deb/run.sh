@@ -1,59 +1,25 @@
 #!/usr/bin/env bash
 # The Debian packages: built twice alike, looked at by lintian, and in a fresh Debian 12 (debootstrap, minbase) installed,
 # used, upgraded with a job in the queue, removed and purged. The last line is "N passed, N failed[, N skipped]".
-#   tests/deb/run.sh OUT        DEB_ROOT: a minbase bookworm to begin with; DEB_SECONDS: for debootstrap, 300
-# A chroot has no systemd as its first process: the daemon is started here as the unit would start it, and what the units
-# say is for tests/ops/units.sh. Bounded: an install that takes longer than five minutes has failed.
+#   tests/deb/run.sh OUT        tests/support/shell/debian.sh has how the Debian is made, and once
+# A chroot has no systemd as its first process: the daemon is started here as the unit would start it. The unit itself is
+# for tests/systemd. Bounded: an install that takes longer than five minutes has failed.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 out=$(realpath "$1")
 . tests/support/shell/daemon.sh # wait_for, stop_daemon, field
-version=$(cat daemon/VERSION)
-next=$version+1
-arch=$(dpkg --print-architecture)
+. tests/support/shell/debian.sh # say, skip, build, fresh_debian
 root=$work/root
-log=$work/log
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
-
-# say WHAT CONDITION...: as result, counted; a failure shows the end of the log.
-passed=0 failed=0
-say() {
-    local name=$1
-    shift
-    if "$@"; then
-        echo "ok - $name"
-        passed=$((passed + 1))
-    else
-        echo "not ok - $name"
-        failed=$((failed + 1))
-        tail -n 15 "$log"
-    fi
+clean_up() {
+    [ -z "$daemon" ] || kill "$daemon"
+    umount "$root/proc"
 }
-leave() {
-    [ -z "$daemon" ] || kill "$daemon" 2>/dev/null
-    umount "$root/proc" 2>/dev/null
-    rm -rf "$work"
-    echo "$passed passed, $failed failed${1:+, $1 skipped}"
-    [ "$failed" -eq 0 ]
-}
-skip() {
-    echo "skip - $1"
-    trap - EXIT
-    leave 1
-    exit
-}
-trap 'leave; exit $((failed > 0))' EXIT
-is() { [ "$1" = "$2" ]; }
 
 # ---- built ------------------------------------------------------------------------------------------------
 
-# build VERSION FOLDER: the package alone, without what nvcc may have made.
-build() {
-    mkdir -p "$2" && cp "$out/needled" "$out/needlectl" "$2/" && systemd/deb.sh "$2" "$1" >"$log" 2>&1
-}
 say "the package is built" build "$version" "$work/one"
 build "$version" "$work/two"
-deb=needled_${version}_$arch.deb
 say "twice alike, byte for byte" cmp -s "$work/one/$deb" "$work/two/$deb"
 say "and a later version" build "$next" "$work/next"
 if command -v lintian >/dev/null; then
@@ -65,19 +31,10 @@ fi
 
 # ---- installed --------------------------------------------------------------------------------------------
 
-[ "$(id -u)" = 0 ] || skip "a fresh Debian: not root"
-command -v debootstrap >/dev/null || skip "a fresh Debian: debootstrap is not installed"
-if [ -n "${DEB_ROOT:-}" ]; then # a folder that debootstrap made before
-    cp -a "$DEB_ROOT" "$root"
-else
-    timeout "${DEB_SECONDS:-300}" debootstrap --variant=minbase bookworm "$root" >"$log" 2>&1 ||
-        skip "a fresh Debian: debootstrap did not make it in ${DEB_SECONDS:-300} s: $(tail -n 1 "$log")"
-fi
-rm -rf "$root/etc/apt" && cp -r /etc/apt "$root/etc/" && cp /etc/resolv.conf "$root/etc/"
+fresh_debian "$root"
 mount -t proc proc "$root/proc" 2>"$log" || skip "a fresh Debian: $(<"$log")"
-[ ! -e /usr/share/keyrings ] || cp -rn /usr/share/keyrings "$root/usr/share/"
 printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" && chmod 755 "$root/usr/sbin/policy-rc.d"
-cp "$work/one/$deb" "$work/next/needled_${next}_$arch.deb" "$root/tmp/"
+cp "$work/one/$deb" "$work/next/$next_deb" "$root/tmp/"
 within() { chroot "$root" "$@"; }
 install_deb() { timeout 300 chroot "$root" apt-get install -y --no-install-recommends "$1" >"$log" 2>&1; }
 within apt-get update >"$log" 2>&1
@@ -127,7 +84,7 @@ say "the daemon stops with status 0" is $? 0
 # ---- upgraded, removed, purged -----------------------------------------------------------------------------
 
 echo '{"log_level": "debug"}' >"$root/etc/needled/needled.json"
-say "it is upgraded" install_deb "/tmp/needled_${next}_$arch.deb"
+say "it is upgraded" install_deb "/tmp/$next_deb"
 say "to the later version" is "$(within dpkg-query -W -f '${Version}' needled)" "$next"
 say "settings of the administrator's stay" grep -q debug "$root/etc/needled/needled.json"
 say "the daemon runs again" start
@@ -139,7 +96,7 @@ stop_daemon
 within apt-get remove -y needled >"$log" 2>&1
 say "it is removed" [ ! -e "$root/usr/bin/needled" ]
 say "and jobs and settings are not" [ -e "$root/var/lib/needled/needled.db" -a -e "$root/etc/needled/needled.json" ]
-say "it is installed anew" install_deb "/tmp/needled_${next}_$arch.deb"
+say "it is installed anew" install_deb "/tmp/$next_deb"
 say "the daemon finds its jobs" start
 say "all of them" has_status "$long" succeeded
 stop_daemon
