@@ -83,9 +83,8 @@ static bool start_stream(struct request *request, const struct tail_cursor *curs
 {
     struct stream *stream = NULL;
 
-    if (!request->head &&
-        !stream_new(request->services->streams, cursor, request->owner, request->session, &stream,
-                    err))
+    if (!request->head && !stream_new(request->services->streams, cursor, request->owner,
+                                      request->session, &stream, err))
         return false;
     response_set_stream(&request->response, stream);
     return true;
