@@ -239,7 +239,8 @@ static void log_start(const struct daemon_parts *parts)
                   "the file of the API key can be read by every user of this machine: "
                   "chmod 600 keeps it to its owner");
     for (size_t i = 0; i < parts->devices.missing_count; i++)
-        log_write(LOG_LEVEL_INFO, "%s is not available: %s", parts->devices.missing[i].name,
+        log_write(parts->devices.missing[i].is_hidden ? LOG_LEVEL_WARN : LOG_LEVEL_INFO,
+                  "%s is not available: %s", parts->devices.missing[i].name,
                   parts->devices.missing[i].reason);
     if (parts->socket_count > 0)
         log_write(LOG_LEVEL_INFO, "serving %zu sockets passed to us and no other",

@@ -1,14 +1,18 @@
 #include "daemon/sched/devices.h"
 
 #include "daemon/base/buf.h"
+#include "daemon/base/limits.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #define LIST_BYTES 256
 #define REASON_BYTES sizeof(((struct missing_platform *)0)->reason)
@@ -68,7 +72,40 @@ static bool has_usable(const struct devices *devices, enum backend_kind kind)
     return false;
 }
 
-static void note_missing(struct devices *devices, enum backend_kind kind, const char *reason)
+bool devices_explain_nodes(const char *root, char *reason, size_t size)
+{
+    char path[LIMIT_PATH_BYTES];
+    const size_t used = strlen(reason);
+    int node;
+
+    (void)snprintf(path, sizeof(path), "%s/proc/driver/nvidia/version", root);
+    if (access(path, F_OK) != 0)
+        return false;
+    (void)snprintf(path, sizeof(path), "%s/dev/nvidiactl", root);
+    node = open(path, O_RDWR | O_CLOEXEC);
+    if (node >= 0) {
+        (void)close(node); /* nothing was asked of it */
+        return false;
+    }
+    (void)snprintf(
+        reason + used, size - used,
+        "; the kernel's driver runs, but '/dev/nvidiactl' cannot be opened: %s (a systemd "
+        "unit needs gpu.conf)",
+        strerror(errno));
+    return true;
+}
+
+/* *ret_hidden: there is one, out of reach. */
+static int count_devices(enum backend_kind kind, char *ret_reason, size_t size, bool *ret_hidden)
+{
+    const int count = backend_device_count(kind, ret_reason, size);
+
+    *ret_hidden = count == 0 && kind == BACKEND_CUDA && devices_explain_nodes("", ret_reason, size);
+    return count;
+}
+
+static void note_missing(struct devices *devices, enum backend_kind kind, const char *reason,
+                         bool is_hidden)
 {
     struct missing_platform *missing;
 
@@ -78,6 +115,7 @@ static void note_missing(struct devices *devices, enum backend_kind kind, const 
     }
     assert(devices->missing_count < COUNT_OF(devices->missing));
     missing = &devices->missing[devices->missing_count++];
+    missing->is_hidden = is_hidden;
     (void)snprintf(missing->name, sizeof(missing->name), "%s", backend_name(kind));
     (void)snprintf(missing->reason, sizeof(missing->reason), "%s", reason);
 }
@@ -94,11 +132,12 @@ static int usable_cores(void)
 static void add_kind(struct devices *devices, enum backend_kind kind)
 {
     char reason[REASON_BYTES] = "no device";
-    int count = backend_device_count(kind, reason, sizeof(reason));
+    bool is_hidden;
+    const int count = count_devices(kind, reason, sizeof(reason), &is_hidden);
 
     if (count == 0 || has_kind(devices, kind)) {
         if (count == 0)
-            note_missing(devices, kind, reason);
+            note_missing(devices, kind, reason, is_hidden);
         return;
     }
     for (int index = 0; index < count && devices->count < DEVICE_MAX; index++) {
@@ -119,7 +158,8 @@ static void add_kind(struct devices *devices, enum backend_kind kind)
 /* Whether one of the kind's devices can be used; if not, why. */
 static bool is_available(enum backend_kind kind, char *ret_reason, size_t reason_size)
 {
-    const int count = backend_device_count(kind, ret_reason, reason_size);
+    bool is_hidden;
+    const int count = count_devices(kind, ret_reason, reason_size, &is_hidden);
     struct backend_device device;
 
     for (int i = 0; i < count; i++) {

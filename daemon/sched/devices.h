@@ -29,6 +29,7 @@ struct device {
 struct missing_platform {
     char name[16];
     char reason[256];
+    bool is_hidden; /* a card is there, and this process may not reach it: worth a warning */
 };
 struct devices {
     struct device items[DEVICE_MAX];
@@ -40,6 +41,9 @@ struct devices {
 
 /* list NULL: the environment, else the default "cuda,cpu" where missing ones are only reported. */
 MUST_CHECK bool devices_detect(const char *list, struct devices *ret_devices, struct error *err);
+/* To the reason why there is no NVIDIA card: its kernel driver runs, but the node below root ("": the
+ * machine's) that leads to it cannot be opened, as in a unit or a container without it. False: not so. */
+bool devices_explain_nodes(const char *root, char *reason, size_t size);
 /* Chooses and checks the level of SIMD of each device that has levels: wanted, or NULL: the
  * environment, else the best there is. A level that fails its check is replaced by a lower one, with a
  * warning; where none passes the device stays, with the warning, and will not open. An unknown or

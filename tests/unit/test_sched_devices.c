@@ -1,7 +1,9 @@
 /* Proves: the platform list and the level of SIMD are read from where they should be, a name that is
  * unknown or not there is an error that says what is, and a job may only ask for a device that exists. */
 #include "daemon/base/buf.h"
+#include "daemon/base/file.h"
 #include "daemon/sched/devices.h"
+#include "tests/support/scratch.h"
 #include "tests/support/test.h"
 
 #include <sched.h>
@@ -229,6 +231,30 @@ static void a_level_that_is_passed_over_is_shown_with_its_warning(void **state)
     buf_release(&text);
 }
 
+/* As in the unit without its drop-in: the driver is loaded, the nodes are not to be had. */
+static void a_card_that_is_there_and_out_of_reach_is_told(void **state)
+{
+    char *root = scratch_new(), reason[256] = "an NVIDIA driver, but no device";
+    char dev[512];
+
+    (void)state;
+    assert_false(devices_explain_nodes(root, reason, sizeof(reason))); /* no driver */
+    assert_string_equal(reason, "an NVIDIA driver, but no device");
+    assert_true(file_make_folder(scratch_path(root, "proc/driver/nvidia"), NULL));
+    scratch_write(scratch_path(root, "proc/driver/nvidia/version"), "580", 3);
+    assert_true(devices_explain_nodes(root, reason, sizeof(reason)));
+    assert_string_equal(reason, "an NVIDIA driver, but no device; the kernel's driver runs, but "
+                                "'/dev/nvidiactl' cannot be opened: No such file or directory (a "
+                                "systemd unit needs gpu.conf)");
+    (void)snprintf(dev, sizeof(dev), "%s", scratch_path(root, "dev"));
+    assert_true(file_make_folder(dev, NULL));
+    scratch_write(scratch_path(dev, "nvidiactl"), "", 0);
+    (void)snprintf(reason, sizeof(reason), "too old");
+    assert_false(devices_explain_nodes(root, reason, sizeof(reason)));
+    assert_string_equal(reason, "too old");
+    scratch_free(root);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, clear_environment)
 
 int main(void)
@@ -244,6 +270,7 @@ int main(void)
         TEST(the_level_of_simd_is_the_setting_then_the_environment_then_the_best),
         TEST(an_unknown_level_of_simd_is_refused_with_what_there_is),
         TEST(a_level_that_is_passed_over_is_shown_with_its_warning),
+        TEST(a_card_that_is_there_and_out_of_reach_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
