@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -182,6 +183,32 @@ static bool has_option(int descriptor, int option, int wanted)
     return getsockopt(descriptor, SOL_SOCKET, option, &value, &size) == 0 && value == wanted;
 }
 
+/* As people write it. */
+static void write_address(const union address *address, socklen_t size,
+                          char ret_text[LISTEN_TEXT_SIZE])
+{
+    char host[INET6_ADDRSTRLEN] = "";
+
+    switch (address->any.sa_family) {
+    case AF_INET:
+        (void)inet_ntop(AF_INET, &address->v4.sin_addr, host, sizeof(host)); /* it fits */
+        (void)snprintf(ret_text, LISTEN_TEXT_SIZE, "%s:%d", host, ntohs(address->v4.sin_port));
+        return;
+    case AF_INET6:
+        (void)inet_ntop(AF_INET6, &address->v6.sin6_addr, host, sizeof(host)); /* it fits */
+        (void)snprintf(ret_text, LISTEN_TEXT_SIZE, "[%s]:%d", host, ntohs(address->v6.sin6_port));
+        return;
+    default:
+        break;
+    }
+    if (size <= offsetof(struct sockaddr_un, sun_path) || !address->local.sun_path[0])
+        (void)snprintf(ret_text, LISTEN_TEXT_SIZE, "(no path)");
+    else
+        (void)snprintf(ret_text, LISTEN_TEXT_SIZE, "%.*s",
+                       (int)(size - offsetof(struct sockaddr_un, sun_path)),
+                       address->local.sun_path);
+}
+
 bool listen_look(int descriptor, const char *name, struct listen_about *ret_about,
                  struct error *err)
 {
@@ -207,5 +234,6 @@ bool listen_look(int descriptor, const char *name, struct listen_about *ret_abou
         (struct listen_about){.is_unix = family == AF_UNIX,
                               .is_loopback = family == AF_UNIX || is_loopback(&address.any),
                               .port = family == AF_UNIX ? 0 : port_of(descriptor)};
+    write_address(&address, size, ret_about->address);
     return true;
 }

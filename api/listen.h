@@ -21,9 +21,13 @@ MUST_CHECK bool listen_check(const char *address, bool *ret_is_loopback, struct 
 /* A path left by a daemon that is gone is taken over, one that answers is refused. */
 MUST_CHECK bool listen_unix(const char *path, int *ret_descriptor, struct error *err);
 
+#define LISTEN_TEXT_SIZE 128
+
 struct listen_about {
     bool is_unix, is_loopback;
     int port; /* 0 of a Unix socket */
+    char address
+        [LISTEN_TEXT_SIZE]; /* as people write it; a Unix socket without a path has "(no path)" */
 };
 /* A descriptor passed to us, which is made non-blocking: anything but a listening stream socket of the
  * internet's families or a Unix one is ERR_INVALID. name is for the error. */

@@ -174,7 +174,7 @@ static bool check_address(const struct server_options *options, bool has_key, bo
         struct listen_about about;
 
         if (!listen_look(socket->descriptor, socket->name, &about, err) ||
-            !check_reach(socket->name, about.is_loopback, has_key, err))
+            !check_reach(about.address, about.is_loopback, has_key, err))
             return false;
         loopback = loopback && about.is_loopback;
     }

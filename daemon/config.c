@@ -1,6 +1,7 @@
 #include "daemon/config.h"
 
 #include "daemon/base/file.h"
+#include "daemon/base/hosts.h"
 #include "daemon/base/json.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define KEY_FILE_BYTES ((size_t)4096)
@@ -78,6 +80,14 @@ static bool read_api_key(struct config *config, const char *path, struct error *
         goto out;
     }
     config->key_file_is_open = fstat(map.descriptor, &about) == 0 && (about.st_mode & S_IROTH) != 0;
+    for (size_t i = 0; i < size; i++) {
+        if (map.data[i] <= ' ' || map.data[i] == 0x7f) { /* none could send it */
+            error_set_param(err, ERR_INVALID, "api_key_file",
+                            "'%s' has a blank or control character in the key on its first line",
+                            path);
+            goto out;
+        }
+    }
     memcpy(config->api_key, map.data, size);
     config->api_key[size] = '\0';
     ok = true;
@@ -383,6 +393,21 @@ static bool derive(struct config *config, struct error *err)
     return true;
 }
 
+/* What could never work, whatever the machine. */
+static bool check_texts(const struct config *config, struct error *err)
+{
+    const size_t socket_max = sizeof(((struct sockaddr_un *)0)->sun_path) - 1;
+
+    if (strlen(config->socket_path) > socket_max)
+        return error_set_param(
+            err, ERR_INVALID, "socket_path",
+            "socket_path is '%.200s', %zu bytes; a socket's path has at most %zu",
+            config->socket_path, strlen(config->socket_path), socket_max);
+    return hosts_check_url("public_url", config->public_url, err) &&
+           hosts_check_list("allowed_hosts", config->allowed_hosts, false, err) &&
+           hosts_check_list("webhook_hosts", config->webhook_hosts, true, err);
+}
+
 bool config_read(int argument_count, char **arguments, struct config *ret_config, struct error *err)
 {
     static struct config config; /* too large for a careful stack; main reads it once */
@@ -411,6 +436,8 @@ bool config_read(int argument_count, char **arguments, struct config *ret_config
         return false;
     }
     if (config.state_dir[0] != '\0' && config.action != CONFIG_DEVICES && !derive(&config, err))
+        return false;
+    if (!check_texts(&config, err))
         return false;
     *ret_config = config;
     return true;

@@ -7,6 +7,7 @@
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
 #include "daemon/base/notify.h"
+#include "daemon/check.h"
 #include "daemon/config.h"
 #include "daemon/sched/datasets.h"
 #include "daemon/sched/devicecheck.h"
@@ -30,7 +31,7 @@
 
 #define EXIT_USAGE 2  /* a bad setting: restarting does not help */
 #define EXIT_ABSENT 3 /* a device that the settings demand is not there: it may come */
-#define EXIT_STATE 4  /* a damaged or foreign database: nothing but a person helps */
+#define EXIT_STATE 4  /* a damaged or foreign database or folder: nothing but a person helps */
 #define EXIT_MOVED 5  /* another state lies where ours was: a new start takes it up */
 #define STOP_WAIT_NS (20 * INT64_C(1000000000)) /* for workers, when a manager grants the time */
 
@@ -63,7 +64,7 @@ static bool make_folders(const struct config *config, struct error *err)
         return false;
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         if (!file_join(path, sizeof(path), config->state_dir, names[i], err) ||
-            !file_make_folder(path, err) || !keeping_check_folder(path, err))
+            !keeping_make_folder(path, err))
             return false;
     }
     return true;
@@ -440,6 +441,8 @@ int main(int argument_count, char **arguments)
         !server_check(&options, &err))
         return complain(&err);
     if (parts.config.action == CONFIG_CHECK)
-        return print_config(&parts.config);
+        return check_machine(&parts.config, &err) ? print_config(&parts.config) : complain(&err);
+    if (!check_folders(&parts.config, &err))
+        return complain(&err);
     return service_take_signals(&err) ? run(&parts) : complain(&err);
 }

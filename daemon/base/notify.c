@@ -130,8 +130,9 @@ bool notify_take_sockets(struct notify_socket ret_sockets[NOTIFY_SOCKETS_MAX], s
     if (count < 0)
         return error_set(err, ERR_INVALID, "LISTEN_FDS is not the number of sockets passed to us");
     if (count > NOTIFY_SOCKETS_MAX)
-        return error_set(err, ERR_LIMIT, "%" PRId64 " sockets were passed to us, at most %d can be",
-                         count, NOTIFY_SOCKETS_MAX);
+        return error_set(err, ERR_INVALID,
+                         "%" PRId64 " sockets were passed to us, at most %d can be", count,
+                         NOTIFY_SOCKETS_MAX);
     for (int i = 0; i < (int)count; i++) {
         struct notify_socket *item = &ret_sockets[i];
 

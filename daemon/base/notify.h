@@ -37,7 +37,7 @@ struct notify_socket {
     char name[64]; /* its FileDescriptorName, "" without one */
 };
 /* Closed on exec from here on, and the variables are gone: children do not believe they are theirs. None
- * where the variables speak to another process. More than fit are ERR_LIMIT, numbers that are none
+ * where the variables speak to another process. More than fit, and numbers that are none, are
  * ERR_INVALID. */
 MUST_CHECK bool notify_take_sockets(struct notify_socket ret_sockets[NOTIFY_SOCKETS_MAX],
                                     size_t *ret_count, struct error *err);

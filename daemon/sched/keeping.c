@@ -114,7 +114,19 @@ bool keeping_check_folder(const char *path, struct error *err)
                          "'%s' is a symbolic link, which is not followed: mount the folder there, "
                          "or set state_dir",
                          path);
+    if (!S_ISDIR(about.st_mode))
+        return error_set(err, ERR_CORRUPT, "'%s' is no folder, which one of the state must be",
+                         path);
     return check_owner(path, &about, err);
+}
+
+bool keeping_make_folder(const char *path, struct error *err)
+{
+    struct stat about;
+
+    if (lstat(path, &about) != 0 && !file_make_folder(path, err))
+        return false;
+    return keeping_check_folder(path, err);
 }
 
 /* ---- at the start ------------------------------------------------------------------------------------------ */

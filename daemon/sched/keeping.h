@@ -21,8 +21,10 @@ struct store;
 
 MUST_CHECK bool keeping_sweep(const struct scheduler_options *options, struct store *store,
                               struct error *err);
-/* Refuses folders of the state that are links or another user's. */
+/* ERR_CORRUPT for folders of the state that are links, another user's, or none. */
 MUST_CHECK bool keeping_check_folder(const char *path, struct error *err);
+/* Makes it where it is missing, and checks it. */
+MUST_CHECK bool keeping_make_folder(const char *path, struct error *err);
 MUST_CHECK bool keeping_recover(const char *state_folder, struct store *store, struct error *err);
 /* ERR_CORRUPT where a file of the state that is to be read is a link, or another user's. One that is not
  * there is fine. */

@@ -96,6 +96,49 @@ echo '{"listen": "x",}' >"$work/bad.json"
 result "a file that is not JSON is named" refuses "bad.json" --config "$work/bad.json" --check-config
 result "a file that is not there is named" refuses "absent.json" --config "$work/absent.json" --check-config
 
+# ---- what can never work
+# bad SETTINGS WORDS: refused by name, by a start too.
+bad() {
+    echo "$1" >"$work/bad.json"
+    result "refused: $1" refuses "$2" --config "$work/bad.json" --state-dir "$work/s" --check-config
+}
+bad '{"public_url": "foo"}' "public_url is 'foo', needed is http:// or https://"
+bad '{"public_url": "https://a b/"}' "public_url is "
+bad '{"public_url": "https://x.org/?a"}' "public_url is "
+bad '{"public_url": "ftp://x.org"}' "public_url is "
+bad '{"public_url": "http://x.org:0"}' "public_url is "
+bad '{"public_url": "http://user@x.org"}' "public_url is "
+bad '{"allowed_hosts": "a/b"}' "allowed_hosts has 'a/b', needed are names of hosts"
+bad '{"allowed_hosts": "good.org, x.org:80"}' "allowed_hosts has 'x.org:80'"
+bad '{"allowed_hosts": "*.x.org"}' "allowed_hosts has '\*.x.org'"
+bad '{"webhook_hosts": "http://x"}' "webhook_hosts has 'http://x', needed are names"
+bad '{"webhook_hosts": "*x.org"}' "webhook_hosts has '\*x.org'"
+bad "{\"socket_path\": \"/$(printf 'x%.0s' $(seq 120))\"}" "socket_path is .*a socket's path has at most 107"
+bad '{"socket_path": "/nowhere/at/all.sock"}' "there is no folder '/nowhere/at'"
+bad '{"socket_path": "/etc/passwd"}' "is there and is no socket"
+bad '{"models_dir": "/etc/passwd"}' "models_dir is '/etc/passwd', and '/etc/passwd' is no folder"
+bad '{"disk_reserve_mb": 16777216}' "disk_reserve_mb is 16777216, the whole disk"
+printf 'two words\n' >"$work/key"
+bad "{\"api_key_file\": \"$work/key\"}" "has a blank or control character in the key"
+result "refused: a state folder that is none" refuses "state_dir is '/dev/null', and '/dev/null' is no folder" --state-dir /dev/null --check-config
+result "or lies below a file" refuses "state_dir is '/etc/passwd/a', and '/etc/passwd' is no folder" --state-dir /etc/passwd/a --check-config
+result "a start neither" refuses "'/etc/passwd' is no folder" --state-dir /etc/passwd/a --listen 127.0.0.1:0
+statuses=
+for thing in "ln -s /tmp" "touch"; do
+    rm -rf "$work/odd" && mkdir "$work/odd"
+    $thing "$work/odd/uploads"
+    "$out/needled" --state-dir "$work/odd" --listen 127.0.0.1:0 >"$work/out" 2>&1
+    statuses+="$? "
+done
+result "a folder of the state that is a link or a file is status 4" [ "$statuses" = "4 4 " ]
+many() { (export LISTEN_FDS=99999999; exec bash -c 'LISTEN_PID=$BASHPID exec "$@"' - "$out/needled" --state-dir "$work/s" >"$work/out" 2>&1); [ $? = 2 ] && grep -q "99999999 sockets were passed" "$work/out"; }
+result "more sockets than can be passed are status 2" many
+result "a check makes nothing" [ ! -e "$work/s" ]
+echo '{"public_url": "https://x.org:8443/needled/", "allowed_hosts": "a.org, B-2.org ::1", "webhook_hosts": "*, *.x.org, 10.0.0.7, a_b"}' >"$work/good.json"
+result "what may work is taken" checks "public_url *https://x.org:8443/needled/\$" --config "$work/good.json"
+echo '{"public_url": "http://[::1]:80"}' >"$work/good.json"
+result "an address too" checks "public_url *http://\[::1\]:80\$" --config "$work/good.json"
+
 mkdir -p "$work/foreign"
 cp README.md "$work/foreign/needled.db"
 cp README.md "$work/before"

@@ -105,10 +105,13 @@ key third-key
 settings '"listen": 7'
 kill -HUP "$daemon"
 expect "settings that cannot be read are told" wait_for 20 logged 'level=error .*settings stay as they were: .*listen'
+settings '"public_url": "foo"'
+kill -HUP "$daemon"
+expect "and so are those that can never work" wait_for 20 logged 'level=error .*settings stay as they were: .*public_url is .foo.'
 with_key second-key "$url/v1/files"
 expect "and the old ones stay" is "$status" 200
 ready() { [ "$(grep -c 'READY=1' "$work/told")" -ge "$1" ]; }
-expect "READY follows each reload" wait_for 10 ready 3
+expect "READY follows each reload" wait_for 10 ready 4
 stop_daemon
 expect "SIGTERM in a job ends with status 0" is $? 0
 expect "STOPPING is told" wait_for 10 heard 'STOPPING=1'
@@ -214,7 +217,7 @@ stop_daemon
 start_passed any
 wait "$daemon"
 expect "a socket that is reachable from outside wants a key" is $? 2
-expect "and the log says so" logged 'reachable from outside'
+expect "and the log says so" logged "'0.0.0.0:[0-9]*' is reachable from outside"
 start_passed file
 wait "$daemon"
 expect "a descriptor that is no socket is refused" is $? 2
