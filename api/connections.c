@@ -15,9 +15,11 @@
 
 struct connection_entry {
     int descriptor;
-    bool busy, unread;
+    struct connection_group *group;
+    bool unread, ending;
+    bool waits; /* for a request: it is in the list of those */
     int64_t idle_since_ns;
-    struct connection_entry *next, *previous;
+    struct connection_entry *newer, *older;
 };
 
 struct lingering {
@@ -28,9 +30,10 @@ struct lingering {
 struct connections {
     int64_t header_timeout_ns;
     pthread_mutex_t lock;
-    struct connection_entry *first;         /* guarded by lock */
-    struct lingering lingering[LINGER_MAX]; /* guarded by lock */
-    size_t lingering_count;                 /* guarded by lock */
+    size_t open_count;                        /* guarded by lock */
+    struct connection_entry *newest, *oldest; /* guarded by lock: of those without a request */
+    struct lingering lingering[LINGER_MAX];   /* guarded by lock */
+    size_t lingering_count;                   /* guarded by lock */
 };
 
 struct connections *connections_new(int header_timeout_s)
@@ -48,26 +51,81 @@ void connections_free(struct connections *connections)
 {
     if (!connections)
         return;
-    assert(!connections->first);
+    assert(connections->open_count == 0);
     for (size_t i = 0; i < connections->lingering_count; i++)
         (void)close(connections->lingering[i].descriptor); /* nothing was to be written */
     pthread_mutex_destroy(&connections->lock);
     free(connections);
 }
 
-struct connection_entry *connections_add(struct connections *connections, int descriptor)
+/* ---- those without a request; the lock is held ---- */
+
+static void begin_to_wait(struct connections *connections, struct connection_entry *entry)
+{
+    entry->idle_since_ns = clock_monotonic_ns();
+    entry->waits = true;
+    entry->newer = NULL;
+    entry->older = connections->newest;
+    if (entry->older)
+        entry->older->newer = entry;
+    else
+        connections->oldest = entry;
+    connections->newest = entry;
+}
+
+static void end_to_wait(struct connections *connections, struct connection_entry *entry)
+{
+    if (!entry->waits)
+        return;
+    entry->waits = false;
+    if (entry->newer)
+        entry->newer->older = entry->older;
+    else
+        connections->newest = entry->older;
+    if (entry->older)
+        entry->older->newer = entry->newer;
+    else
+        connections->oldest = entry->newer;
+}
+
+/* The library sees the end and closes it. */
+static void shut(struct connections *connections, struct connection_entry *entry)
+{
+    end_to_wait(connections, entry);
+    entry->ending = true;
+    entry->group->ending++;
+    (void)shutdown(entry->descriptor,
+                   SHUT_RDWR); /* of one that is gone already it changes nothing */
+}
+
+static void make_room(struct connections *connections, const struct connection_group *group)
+{
+    struct connection_entry *entry = connections->oldest;
+
+    if (group->count_max == 0 || group->open - group->ending <= group->count_max)
+        return;
+    while (entry && entry->group != group)
+        entry = entry->newer;
+    if (entry)
+        shut(connections, entry);
+}
+
+/* ---- as they come and go ---- */
+
+struct connection_entry *connections_add(struct connections *connections,
+                                         struct connection_group *group, int descriptor)
 {
     struct connection_entry *entry = calloc(1, sizeof(*entry));
 
     if (!entry)
         return NULL;
     entry->descriptor = descriptor;
-    entry->idle_since_ns = clock_monotonic_ns();
+    entry->group = group;
     pthread_mutex_lock(&connections->lock);
-    entry->next = connections->first;
-    if (entry->next)
-        entry->next->previous = entry;
-    connections->first = entry;
+    connections->open_count++;
+    group->open++;
+    begin_to_wait(connections, entry);
+    make_room(connections, group);
     pthread_mutex_unlock(&connections->lock);
     return entry;
 }
@@ -77,12 +135,10 @@ void connections_remove(struct connections *connections, struct connection_entry
     if (!entry)
         return;
     pthread_mutex_lock(&connections->lock);
-    if (entry->next)
-        entry->next->previous = entry->previous;
-    if (entry->previous)
-        entry->previous->next = entry->next;
-    else
-        connections->first = entry->next;
+    end_to_wait(connections, entry);
+    connections->open_count--;
+    entry->group->open--;
+    entry->group->ending -= entry->ending;
     if (entry->unread && connections->lingering_count < LINGER_MAX) {
         int copy = dup(entry->descriptor);
 
@@ -99,7 +155,7 @@ void connections_set_busy(struct connections *connections, struct connection_ent
     if (!entry)
         return;
     pthread_mutex_lock(&connections->lock);
-    entry->busy = true;
+    end_to_wait(connections, entry);
     pthread_mutex_unlock(&connections->lock);
 }
 
@@ -108,8 +164,8 @@ void connections_set_idle(struct connections *connections, struct connection_ent
     if (!entry)
         return;
     pthread_mutex_lock(&connections->lock);
-    entry->busy = false;
-    entry->idle_since_ns = clock_monotonic_ns();
+    if (!entry->ending && !entry->waits)
+        begin_to_wait(connections, entry);
     pthread_mutex_unlock(&connections->lock);
 }
 
@@ -142,14 +198,12 @@ static bool linger_is_over(const struct lingering *lingering, int64_t now_ns)
 
 void connections_tick(struct connections *connections, int64_t now_ns)
 {
-    struct connection_entry *entry;
     size_t i = 0;
 
     pthread_mutex_lock(&connections->lock);
-    for (entry = connections->first; entry; entry = entry->next) {
-        if (!entry->busy && now_ns - entry->idle_since_ns > connections->header_timeout_ns)
-            (void)shutdown(entry->descriptor, SHUT_RDWR); /* the library sees the end and closes */
-    }
+    while (connections->oldest &&
+           now_ns - connections->oldest->idle_since_ns > connections->header_timeout_ns)
+        shut(connections, connections->oldest);
     while (i < connections->lingering_count) {
         if (linger_is_over(&connections->lingering[i], now_ns)) {
             (void)close(connections->lingering[i].descriptor); /* nothing was to be written */

@@ -2,7 +2,9 @@
  * connections: the open sockets, watched for what the library does not watch.
  *
  * Purpose    A connection whose request header is not whole in time is shut, byte by byte or not
- *            (the library's own timeout counts silence only). A socket that closes with an unread
+ *            (the library's own timeout counts silence only). Where an address has nearly as many
+ *            connections as the library takes, each new one shuts the one that has been without a request
+ *            for longest: connections that do nothing lock nobody out. A socket that closes with an unread
  *            body is read dry for a moment, so that the refusal reaches the client instead of a
  *            reset.
  * Ownership  connections_new / _free; an entry lives from connections_add to connections_remove.
@@ -13,15 +15,23 @@
 #define NEEDLED_API_CONNECTIONS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct connections;
 struct connection_entry;
 
+struct connection_group { /* those of one address that is listened on */
+    size_t count_max;     /* from so many on; 0: never */
+    size_t open, ending;  /* guarded by the connections' lock; ending: shut and not closed yet */
+};
+
 struct connections *connections_new(int header_timeout_s); /* NULL without memory */
 void connections_free(struct connections *connections);    /* NULL is fine */
 
-struct connection_entry *connections_add(struct connections *connections, int descriptor);
+/* The group outlives the entry. */
+struct connection_entry *connections_add(struct connections *connections,
+                                         struct connection_group *group, int descriptor);
 /* Before the socket is closed. NULL is fine. */
 void connections_remove(struct connections *connections, struct connection_entry *entry);
 /* A header is whole: no deadline until connections_set_idle. NULL entries are fine. */

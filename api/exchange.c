@@ -402,14 +402,15 @@ void exchange_complete(void *context, struct MHD_Connection *connection, void **
 void exchange_notify(void *context, struct MHD_Connection *connection, void **socket_context,
                      enum MHD_ConnectionNotificationCode what)
 {
-    const struct listener *listener = context;
+    struct listener *listener = context;
     const union MHD_ConnectionInfo *info;
 
     switch (what) {
     case MHD_CONNECTION_NOTIFY_STARTED:
         info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *socket_context =
-            info ? connections_add(listener->exchange->connections, info->connect_fd) : NULL;
+        *socket_context = info ? connections_add(listener->exchange->connections, &listener->group,
+                                                 info->connect_fd)
+                               : NULL;
         break;
     case MHD_CONNECTION_NOTIFY_CLOSED:
         connections_remove(listener->exchange->connections, *socket_context);

@@ -11,13 +11,13 @@
 #ifndef NEEDLED_API_EXCHANGE_H
 #define NEEDLED_API_EXCHANGE_H
 
+#include "api/connections.h"
 #include "api/guard.h"
 #include "api/request.h"
 
 #include <microhttpd.h>
 #include <stdatomic.h>
 
-struct connections;
 struct pool;
 
 struct exchange {
@@ -34,6 +34,7 @@ struct exchange {
 struct listener {
     struct exchange *exchange;
     bool is_socket; /* a Unix socket */
+    struct connection_group group;
 };
 
 enum MHD_Result exchange_handle(void *context, struct MHD_Connection *connection, const char *url,

@@ -126,6 +126,22 @@ static size_t keep_escapes(void *context, struct MHD_Connection *connection, cha
     return strlen(text);
 }
 
+static size_t count_descriptors(void)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? (size_t)limit.rlim_cur : LIMIT_CONNECTIONS;
+}
+
+/* Below what the library takes, whose threads take a quarter each; the rest are about to close. */
+static size_t crowd_size(void)
+{
+    const size_t room = count_descriptors() / 8 * 5; /* others connect too, and files are opened */
+    const size_t most = (size_t)LIMIT_CONNECTIONS / 8 * 7;
+
+    return most < room ? most : room;
+}
+
 /* Takes the descriptor. */
 static bool serve(struct server *server, int descriptor, bool is_socket, struct error *err)
 {
@@ -133,7 +149,7 @@ static bool serve(struct server *server, int descriptor, bool is_socket, struct 
     const unsigned per_address = is_socket ? 0 : (unsigned)server->connections_per_address;
     struct MHD_Daemon *daemon;
 
-    *listener = (struct listener){&server->exchange, is_socket};
+    *listener = (struct listener){&server->exchange, is_socket, {.count_max = crowd_size()}};
     daemon = MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
         exchange_handle, listener, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
@@ -259,13 +275,6 @@ static void raise_descriptor_limit(void)
         return;
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     (void)setrlimit(RLIMIT_NOFILE, &limit); /* refused: fewer connections, accept waits */
-}
-
-static size_t count_descriptors(void)
-{
-    struct rlimit limit;
-
-    return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? (size_t)limit.rlim_cur : LIMIT_CONNECTIONS;
 }
 
 /* ---- start ---- */
