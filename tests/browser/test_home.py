@@ -236,7 +236,8 @@ def test_tabs_share_streams_where_the_browser_has_no_locks(busy, open_page):
             page.driver.switch_to.new_window("tab")
         scripts.append(page.tool("Page.addScriptToEvaluateOnNewDocument", {"source": """
             Object.defineProperty(Navigator.prototype, 'locks', {get: () => undefined});
-            Object.defineProperty(Document.prototype, 'hidden', {get: () => false})"""})["identifier"])
+            Object.defineProperty(Document.prototype, 'hidden', {get: () => false});
+            window.addEventListener('visibilitychange', (event) => event.stopImmediatePropagation(), true)"""})["identifier"])
         page.driver.get(busy.url + "/#/")
         page.find(".running h3", "long-runner")
         seen.append(page.until("its connection", lambda: connection(page)))

@@ -139,6 +139,7 @@ def test_an_upload_goes_on_in_sight_and_can_be_cancelled(daemon, page):
     speed(20_000)
     drop(page, ".drop", "slow.jsonl", lines(8000))
     says(page, "Cancel the upload")
+    page.check_access()
     page.follow("#/models")
     page.find(".transfer", "slow.jsonl: ")
     page.check_access()

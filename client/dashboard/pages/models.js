@@ -57,7 +57,7 @@ class List {
         this.body = el('tbody', {});
         this.table = el('div', { class: 'card card-flush models-table' },
             el('div', { class: 'table-scroll', tabindex: 0, role: 'region',
-                'aria-labelledby': 'tuned' },
+                'aria-label': 'Table of models' },
             el('table', { class: 'table' }, el('thead', {},
                 el('tr', {}, ['Model', 'Base', 'Validation loss', 'Step', 'Size', 'Made', ''].map(
                 (name, i) => el('th', { scope: 'col', class: i > 1 ? 'num' : null },

@@ -48,7 +48,7 @@ export class Finished {
         const columns = ['Job', 'State', 'Model', 'Loss', 'Steps', 'Time', 'Ended'];
         this.table = el('div', { class: 'card card-flush finished-table' },
             el('div', { class: 'table-scroll', tabindex: 0, role: 'region',
-                'aria-labelledby': 'finished' },
+                'aria-label': 'Table of finished jobs' },
                 el('table', { class: 'table' },
                     el('thead', {}, el('tr', {}, columns.map((name, i) =>
                         el('th', { scope: 'col', class: i > 2 ? 'num' : null }, name)))),

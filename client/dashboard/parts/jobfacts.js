@@ -119,7 +119,7 @@ export class Checkpoints {
         const names = ['Step', 'Training loss', 'Validation loss'];
         this.table = el('div', { class: 'card card-flush', hidden: true },
             el('div', { class: 'table-scroll checkpoints-scroll', tabindex: 0, role: 'region',
-                        'aria-labelledby': 'checkpoints' },
+                        'aria-label': 'Table of checkpoints' },
                 el('table', { class: 'table' }, el('thead', {}, el('tr', {},
                     names.map((name) => el('th', { scope: 'col', class: 'num' }, name)),
                     el('th', { scope: 'col' }, el('span', { class: 'visually-hidden' },

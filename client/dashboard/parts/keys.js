@@ -31,7 +31,7 @@ export class Keys {
         this.body = el('tbody', {});
         this.table = el('div', { class: 'card card-flush', hidden: true },
             el('div', { class: 'table-scroll', tabindex: 0, role: 'region',
-                        'aria-labelledby': 'keys' },
+                        'aria-label': 'Table of API keys' },
                 el('table', { class: 'table' },
                     el('thead', {}, el('tr', {}, COLUMNS.map((name) => el('th', { scope: 'col' },
                         name || el('span', { class: 'visually-hidden' }, 'Revoke'))))),

@@ -25,7 +25,7 @@ export class Sweep {
         const names = Object.keys(sweep.varied);
         this.body.replaceChildren(el('div', { class: 'table-scroll checkpoints-scroll', tabindex: 0,
             role: 'region',
-                                              'aria-labelledby': 'sweep' },
+                                              'aria-label': 'Table of the sweep' },
                                                   el('table', { class: 'table' },
             el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, 'Job'),
                 names.map((name) => el('th', { scope: 'col', class: 'num' },
