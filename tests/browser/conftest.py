@@ -24,11 +24,11 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support/python"))
-from daemon import OUT, ROOT, Daemon  # noqa: E402, F401: found where the line before points to
+from daemon import LASTING, LASTING_COUNT, OUT, ROOT, Daemon, lines  # noqa: E402, F401: found where the line before points to
 from fixtures import daemon, guarded, make_daemon  # noqa: E402, F401
 
 PICTURES = OUT / "screenshots"
-WAIT_S = 60  # of what comes at once on a machine that does nothing else
+WAIT_S = 120  # of what comes at once on a machine that does nothing else
 SCREEN = {"width": 1360, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 PHONE = {"width": 360, "height": 640, "deviceScaleFactor": 2, "mobile": True}  # the smallest in use
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The dashboard in a real browser, Debian's Chromium without a screen: run.sh OUT [PYTEST-ARGUMENT...], by
-# make test-browser; eight minutes at most. Pictures of every page lie in OUT/screenshots afterwards.
+# make test-browser; ended after fifteen minutes. Pictures of every page lie in OUT/screenshots afterwards.
 set -eu
 
 out=${1:?usage: tests/browser/run.sh OUT [PYTEST-ARGUMENT...]}
@@ -10,4 +10,4 @@ if ! command -v chromium >/dev/null || ! command -v chromedriver >/dev/null; the
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
-exec "$(dirname "$0")/../support/python/run.sh" "$out" browser 480 "$@"
+exec "$(dirname "$0")/../support/python/run.sh" "$out" browser 900 "$@"
