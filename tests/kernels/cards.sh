@@ -7,6 +7,7 @@ cd "$(dirname "$0")/../.."
 out=$1
 . tests/support/shell/daemon.sh
 . tests/support/shell/jobs.sh
+. tests/support/shell/shim.sh
 trap 'stop_daemon >/dev/null 2>&1; rm -rf "$work"' EXIT
 export NEEDLED_PLUGINS=$out/plugins OPENBLAS_NUM_THREADS=1
 unset NEEDLED_PLATFORMS NEEDLED_JOBS_PER_DEVICE JAX_PLATFORMS CUDA_VISIBLE_DEVICES
@@ -14,7 +15,7 @@ unset NEEDLED_PLATFORMS NEEDLED_JOBS_PER_DEVICE JAX_PLATFORMS CUDA_VISIBLE_DEVIC
 mkdir -p "$work/state/models/needle-3"
 cp tests/fixtures/needle3/mini/base.safetensors tests/fixtures/needle3/mini/tokenizer.model "$work/state/models/needle-3/"
 "$out/tests/make_lines" 8 5 demo >"$work/data.jsonl" # a step of one line takes the stand-in a second
-"$out/tests/make_lines" 200 5 demo >"$work/long.jsonl"
+"$out/tests/make_lines" 4000 5 demo >"$work/long.jsonl"
 hyper='"lora_rank":2,"lora_alpha":4,"batch_size":1,"val_split":0'
 
 job_of() { curl -s "$url/v1/fine_tuning/jobs/$1"; }
@@ -42,7 +43,7 @@ upload "$work/long.jsonl"
 submit cuda:0 && a=$id
 submit cuda:1 && b=$id
 expect "two cards run a job each" wait_for 120 running "$a" "$b"
-create_with "$hyper,\"n_epochs\":50" needle-3 '"device":"cpu"' && c=$id # it is much faster there
+create_lasting needle-3 '"device":"cpu"' && c=$id # it is much faster there
 expect "and the processor a third one, at once" wait_for 20 running "$a" "$b" "$c"
 submit cuda:0 && d=$id
 expect "a second job shares a card" wait_for 60 running "$a" "$d"
@@ -84,21 +85,31 @@ stop_daemon
 
 # ---- a stop, a kill and a broken card on the way of one job --------------------------------------------------
 
-start_daemon "$out" || exit 1
+# It stands still where it is to be stopped, killed, and to lose its card: a fast machine makes eight steps in a moment.
+with_shim "$out" steps "HOLD_UNTIL=$work/go-on"
+held() { HOLD_AT_STEP=$1 start_daemon "$shimmed" "${@:2}"; } # the step before is told
+held 4 || exit 1
 submit auto && a=$id
 expect "a job makes three steps on the card" wait_for 60 made "$a" 3
+kill -TERM "$daemon"
+stops() { grep -q 'msg="stopping' "$work/needled.log"; }
+wait_for 20 stops
+sleep 0.3 # and has told its threads
+touch "$work/go-on"
 stop_daemon
-start_daemon "$out" || exit 1
+rm "$work/go-on"
+held 6 || exit 1
 kept=$(steps_of "$a")
 expect "after a stop it is there again" wait_for 60 made "$a" $((kept + 1))
 expect "on the card" is_on "$a" cuda:0
 kill -KILL "$daemon"
 wait "$daemon" 2>/dev/null
-STANDIN_FAIL_FILE="0:$work/broken" start_daemon "$out" --jobs-per-device 2 || exit 1
+STANDIN_FAIL_FILE="0:$work/broken" held 7 --jobs-per-device 2 || exit 1
 submit cuda && b=$id
 expect "after a kill it is there again, beside another job" wait_for 60 running "$a" "$b"
-expect "and makes the sixth step" wait_for 60 made "$a" 6
-touch "$work/broken" # the card is in the seventh
+stands_at() { is "$(od -An -td8 -j8 -N8 "$work/state/checkpoints/$1/resume-place" | xargs)" "$2"; } # daemon/sched/place.h
+expect "and makes the seventh step" wait_for 60 stands_at "$a" 7
+touch "$work/broken" "$work/go-on"
 expect "when the card breaks the job ends well elsewhere" ends "$a" succeeded cpu:0
 # After the kill it keeps checkpoints sooner: the broken card may cost less than what the kill did.
 resumed=$(messages 'Training goes on after step' | sed -n 's/.*after step \([0-9]*\) of 8.*/\1/p' | sort -n)
@@ -110,7 +121,7 @@ expect "and why it runs on the processor" \
     has 'The job runs on cpu:0 and not on a GPU: cuda:0 is out of service: .*unspecified launch failure' "$(warnings_of "$job")"
 broke=$(grep -n 'Device cuda:0 failed' <<<"$events" | cut -d: -f1)
 last=$(head -n "$broke" <<<"$events" | sed -n 's/.*Step \([0-9]*\)\/8.*/\1/p' | sort -n | tail -n 1)
-expect "the card broke in the seventh step" is "$last" 6
+expect "the card broke after the seventh step" is "$last" 7
 expect "the card is out of service, with the reason" has '"in_service":false,"reason":"[^"]*unspecified launch failure' "$(device cuda:0)"
 expect "as the log says" has 'level=error device=cuda:0 msg="out of service: .*unspecified launch failure' "$(cat "$work/needled.log")"
 expect "the job that insists on a card waits for it, with the reason" \
@@ -129,7 +140,8 @@ stop_daemon
 
 # ---- a job that goes on on another device ----------------------------------------------------------------------
 
-STANDIN_FAIL_FILE="0:$work/broken" start_daemon "$out" || exit 1
+rm -f "$work/go-on"
+STANDIN_FAIL_FILE="0:$work/broken" held 3 || exit 1
 "$out/tests/make_lines" 2 5 demo >"$work/two.jsonl"
 upload "$work/two.jsonl"
 create_with "$hyper,\"n_epochs\":2" needle-3 '"device":"auto"' && a=$id
@@ -137,7 +149,7 @@ expect "a job is in its second epoch" wait_for 60 made "$a" 2
 checkpoint_file=$work/state/checkpoints/$a/epoch-2.safetensors
 expect "with the first one's checkpoint" wait_for 20 test -e "$checkpoint_file"
 first_sum=$(sha256sum <"$checkpoint_file" | cut -d' ' -f1)
-touch "$work/broken"
+touch "$work/broken" "$work/go-on"
 expect "the card breaks, and it goes on elsewhere" ends "$a" succeeded cpu:0
 checkpoint=$(curl -s "$url/v1/fine_tuning/jobs/$a/checkpoints" | grep -o '[^"]*:ckpt-step-2' | head -n 1)
 record=$(curl -s "$url/v1/models/$checkpoint")

@@ -28,11 +28,17 @@ expect "both cards and the processor are listed" has '"id":"cuda:0".*"id":"cuda:
 expect "with name, memory and driver" has '"name":"Stand-in 0","detail":"capability 9.0, driver CUDA 13.0' "$answer"
 expect "GPU acceleration is said to be on" has '"gpu_active":true' "$answer"
 upload "$work/data.jsonl"
+once=$hyper
+hyper=${hyper/\"n_epochs\":1/\"n_epochs\":50} # neither ends before it has been looked at
+submit '"device":"cuda:0"' && first=$id
+submit '"device":"cuda:1"' && second=$id
+on_both() { running "$first" && running "$second"; }
+expect "two jobs run at once" wait_for 60 on_both
+for id in "$first" "$second"; do call -X POST "$url/v1/fine_tuning/jobs/$id/cancel"; done
+hyper=$once
 submit '"device":"cuda:0"' && first=$id
 submit '"device":"cuda:1"' && second=$id
 submit '"device":"cpu"' && third=$id
-on_both() { running "$first" && running "$second"; }
-expect "two jobs run at once" wait_for 60 on_both
 losses=()
 for pair in "$first cuda:0" "$second cuda:1" "$third cpu:0"; do
     read -r id device <<<"$pair"
