@@ -34,6 +34,6 @@ void teller_free(struct teller *teller); /* teller_stop, and frees it; NULL is f
 
 struct tail *teller_tail(struct teller *teller);
 const struct pulse *teller_pulse(const struct teller *teller); /* its thread's */
-void teller_listen(struct teller *teller, bool anybody); /* is there a stream? */
+void teller_listen(struct teller *teller, bool anybody);       /* is there a stream? */
 
 #endif
