@@ -373,6 +373,34 @@ static bool download(struct http *http, const char *path, FILE *file, const char
     return http->status < 400 && code == CURLE_OK && wrote;
 }
 
+/* A new file beside the target, under a name that is nobody's; NULL with errno. */
+static FILE *open_temporary(const char *target_path, bool is_secret, char *ret_path,
+                            size_t capacity)
+{
+    static const char end[] = ".part";
+    const int length = snprintf(ret_path, capacity, "%s.XXXXXX%s", target_path, end);
+    int descriptor;
+    FILE *file;
+
+    if (length < 0 || (size_t)length >= capacity) {
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
+    descriptor = mkostemps(ret_path, (int)strlen(end), O_CLOEXEC); /* which the owner alone reads */
+    if (descriptor >= 0 && !is_secret) {
+        const mode_t mask = umask(0);
+
+        (void)umask(mask);
+        (void)fchmod(descriptor, 0666 & ~mask); /* refused: it stays the owner's */
+    }
+    file = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
+    if (descriptor >= 0 && !file) {
+        (void)close(descriptor); /* nothing was written to it */
+        (void)unlink(ret_path);
+    }
+    return file;
+}
+
 bool http_download(struct http *http, const char *path, const char *target_path, uint64_t *ret_size)
 {
     char temporary[4096];
@@ -382,12 +410,13 @@ bool http_download(struct http *http, const char *path, const char *target_path,
     FILE *file;
 
     http->status = 0;
-    (void)snprintf(temporary, sizeof(temporary), "%s.part", target_path);
     if (lstat(target_path, &info) == 0 && !S_ISREG(info.st_mode))
         written = target_path; /* a folder fails here; a device, pipe or link is not replaced */
-    file = fopen(written, "wb");
+    file = written == target_path
+               ? fopen(target_path, "wb")
+               : open_temporary(target_path, false, temporary, sizeof(temporary));
     if (file == NULL)
-        return system_fail(http, written);
+        return system_fail(http, target_path);
     if (!download(http, path, file, target_path, &size)) {
         if (written == temporary)
             (void)unlink(temporary);
@@ -407,19 +436,15 @@ bool http_download_secret(struct http *http, const char *path, const char *targe
                           uint64_t *ret_size)
 {
     char temporary[4096];
-    int descriptor;
     FILE *file;
 
     http->status = 0;
     errno = EEXIST;
     if (access(target_path, F_OK) == 0)
         return system_fail(http, target_path);
-    (void)snprintf(temporary, sizeof(temporary), "%s.part", target_path);
-    (void)unlink(temporary); /* of a download that was cut off */
-    descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    file = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
+    file = open_temporary(target_path, true, temporary, sizeof(temporary));
     if (file == NULL)
-        return system_fail(http, temporary);
+        return system_fail(http, target_path);
     if (!download(http, path, file, target_path, ret_size)) {
         (void)unlink(temporary);
         return false;

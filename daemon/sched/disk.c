@@ -7,12 +7,14 @@
 #include "daemon/base/log.h"
 #include "daemon/sched/home.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -30,6 +32,7 @@
 struct disk {
     char folder[LIMIT_PATH_BYTES];
     uint64_t reserve_bytes, piece_bytes;
+    size_t piece_max;           /* PIECE_COUNT, or less where something else bears a piece's name */
     _Atomic size_t piece_count; /* on disk; they are taken from the end */
     struct home home;           /* written before there are threads */
     pthread_mutex_t lock;
@@ -77,9 +80,9 @@ static bool check_free(const struct disk *disk, uint64_t more_bytes, uint64_t pr
         (void)snprintf(promised, sizeof(promised),
                        " and %" PRIu64 " for what running jobs still write", promised_bytes);
     return error_set_word(err, ERR_NO_MEMORY, ERROR_DISK_FULL, "",
-                          "disk full: %" PRIu64 " bytes are needed in '%.200s', %" PRIu64
+                          "disk full: %" PRIu64 " bytes are needed where the state lies, %" PRIu64
                           " of them as a reserve%s, %" PRIu64 " are free",
-                          wanted_bytes, disk->folder, disk->reserve_bytes, promised, free_bytes);
+                          wanted_bytes, disk->reserve_bytes, promised, free_bytes);
 }
 
 /* ---- the ballast ------------------------------------------------------------------------------------- */
@@ -119,7 +122,7 @@ static bool write_ballast(struct disk *disk, struct error *err)
 {
     size_t count;
 
-    while ((count = atomic_load(&disk->piece_count)) < PIECE_COUNT) {
+    while ((count = atomic_load(&disk->piece_count)) < disk->piece_max) {
         if (!write_piece(disk, count, err))
             return false;
         if (!atomic_compare_exchange_strong(&disk->piece_count, &count, count + 1))
@@ -212,6 +215,7 @@ bool disk_check_service(struct disk *disk, struct error *err)
     (void)pthread_mutex_unlock(&disk->lock);
     if (fault.code == ERR_NONE)
         return true;
+    error_hide_folder(&fault, disk->folder, ""); /* jobs' records and clients are told it */
     if (!is_gone(&fault) && strncmp(fault.message, "disk ", strlen("disk ")) != 0)
         error_wrap(&fault, strcmp(fault.word, ERROR_DISK_FULL) == 0 ? "disk full" : "disk failing");
     if (err)
@@ -296,8 +300,11 @@ static void set_in_service(struct disk *disk, const char *news)
 /* Where nothing of the ballast was given up a piece is written anew: something must be. */
 static bool try_to_write(struct disk *disk, struct error *err)
 {
-    return atomic_load(&disk->piece_count) == PIECE_COUNT ? write_piece(disk, PIECE_COUNT - 1, err)
-                                                          : write_ballast(disk, err);
+    const size_t count = atomic_load(&disk->piece_count);
+
+    if (count < disk->piece_max)
+        return write_ballast(disk, err);
+    return count == 0 || write_piece(disk, count - 1, err);
 }
 
 void disk_look(struct disk *disk)
@@ -316,7 +323,8 @@ void disk_look(struct disk *disk)
     if (!may_take_writes(disk))
         return;
     out = is_due(disk);
-    if (!out && (!disk_check_service(disk, NULL) || atomic_load(&disk->piece_count) == PIECE_COUNT))
+    if (!out &&
+        (!disk_check_service(disk, NULL) || atomic_load(&disk->piece_count) == disk->piece_max))
         return;
     if (!check_free(disk, 0, 0, &err))
         return; /* one that is short of room stays as it is */
@@ -328,13 +336,45 @@ void disk_look(struct disk *disk)
 
 /* ---- start, end, shown ------------------------------------------------------------------------------- */
 
-static size_t count_pieces(const struct disk *disk)
+/* What else is called so is told, and left alone. */
+static void tell_odd_pieces(const struct disk *disk)
+{
+    const struct dirent *entry;
+    DIR *folder = opendir(disk->folder);
+
+    while (folder && (entry = readdir(folder)) != NULL) {
+        const char *number = entry->d_name + strlen("ballast-");
+
+        if (strncmp(entry->d_name, "ballast-", strlen("ballast-")) != 0)
+            continue;
+        if (number[0] < '0' || number[0] >= '0' + (char)disk->piece_max || number[1] != '\0')
+            log_write(LOG_LEVEL_WARN,
+                      "'%s' in the state folder is none of the ballast that is kept there: it is "
+                      "left alone, and what it takes is not given up on a full disk",
+                      entry->d_name);
+    }
+    if (folder)
+        (void)closedir(folder); /* only read */
+}
+
+/* Those of the last start; one of another size, as after a change of the reserve, is written anew. */
+static size_t count_pieces(struct disk *disk)
 {
     char path[LIMIT_PATH_BYTES];
+    struct stat about;
     size_t count = 0;
 
-    while (count < PIECE_COUNT && name_piece(disk, count, path, NULL) && access(path, F_OK) == 0)
-        count++;
+    disk->piece_max = 0;
+    while (disk->piece_max < PIECE_COUNT && name_piece(disk, disk->piece_max, path, NULL)) {
+        const bool is_there = lstat(path, &about) == 0;
+
+        if (is_there && (!S_ISREG(about.st_mode) || about.st_uid != geteuid()))
+            break;
+        if (is_there && count == disk->piece_max && (uint64_t)about.st_size == disk->piece_bytes)
+            count++;
+        disk->piece_max++;
+    }
+    tell_odd_pieces(disk);
     return count;
 }
 

@@ -4,6 +4,7 @@
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
+#include "daemon/sched/changes.h"
 #include "daemon/sched/disk.h"
 #include "daemon/sched/estimate.h"
 #include "daemon/sched/events.h"
@@ -99,19 +100,22 @@ static void add_warning(struct run *run, const char *rule, const char *text)
     struct notes notes;
     char *warnings = NULL;
 
-    if (!warnings_add(run->warnings, rule, text))
+    (void)error_set(&err, ERR_INTERNAL, "%s", text); /* only its text is wanted */
+    shown = changes_show(run->parts->queue, run->job->id, &err);
+    if (!warnings_add(run->warnings, rule, shown.message))
         return;
     if (!json_print_text(run->warnings, &warnings, &err))
         log_failure(run, "keep a warning", &err);
     change.warnings_json = warnings;
     notes_init(&notes);
-    notes_add(&notes, EVENT_WARN, "message", NULL, "%s", text);
+    notes_add(&notes, EVENT_WARN, "message", NULL, "%s", shown.message);
     (void)update(run, &change, &notes, "keep a warning"); /* logged; the job goes on */
     notes_release(&notes);
     free(warnings);
 }
 
 /* ---- hooks ------------------------------------------------------------------------------------------ */
+/* What it names of this machine's folders is by place and id. */
 
 static bool keep_for_resume(void *context)
 {
@@ -129,7 +133,7 @@ static void on_plan(void *context, const struct train_plan *plan)
     struct run *run = context;
     struct job_change change = JOB_CHANGE_NONE;
     struct json *object = plan_json(run->job, plan);
-    struct error err = {0};
+    struct error err = {0}, shown = {0};
     struct notes notes;
     char *text = NULL;
 
@@ -486,7 +490,7 @@ static void keep_rate(const struct run *run)
 /* The job has succeeded without, which is told; a disk that does not take them is waited for. */
 static bool write_results(struct run *run, struct file_record *results, struct error *fault)
 {
-    struct error err = {0};
+    struct error err;
     char text[sizeof(err.message) + 64];
 
     recorder_drain(run->parts->recorder); /* the last steps too */

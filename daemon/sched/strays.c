@@ -17,9 +17,37 @@
 
 #define FOLDER "strays"
 
+#define COPIES_MAX 1000 /* of one name: then it stays where it is */
+
+/* Under its name, or with ".2", ".3" after it: what lies there stays. */
+static bool move(const char *path, const char *target, char ret_moved[LIMIT_PATH_BYTES])
+{
+    for (int copy = 1; copy <= COPIES_MAX; copy++) {
+        struct stat about;
+        int length = copy == 1 ? snprintf(ret_moved, LIMIT_PATH_BYTES, "%s", target)
+                               : snprintf(ret_moved, LIMIT_PATH_BYTES, "%s.%d", target, copy);
+
+        if (length < 0 || length >= LIMIT_PATH_BYTES) {
+            errno = ENAMETOOLONG;
+            return false;
+        }
+        if (renameat2(AT_FDCWD, path, AT_FDCWD, ret_moved, RENAME_NOREPLACE) == 0)
+            return true;
+        if (errno == EEXIST)
+            continue;
+        if (errno != EINVAL && errno != ENOSYS)
+            return false;
+        if (lstat(ret_moved, &about) != 0) /* a file system without it; nobody else is here */
+            return rename(path, ret_moved) == 0;
+    }
+    errno = EEXIST;
+    return false;
+}
+
 bool strays_put(const char *state_folder, const char *path, const char *name)
 {
-    char folder[LIMIT_PATH_BYTES], target[LIMIT_PATH_BYTES], flat[NAME_MAX + 1];
+    char folder[LIMIT_PATH_BYTES], target[LIMIT_PATH_BYTES], moved[LIMIT_PATH_BYTES];
+    char flat[NAME_MAX + 1];
     struct error err = {0};
 
     (void)snprintf(flat, sizeof(flat), "%s", name);
@@ -31,12 +59,12 @@ bool strays_put(const char *state_folder, const char *path, const char *name)
         log_write(LOG_LEVEL_WARN, "'%s', which no record names, stays: %s", path, err.message);
         return false;
     }
-    if (rename(path, target) != 0) {
+    if (!move(path, target, moved)) {
         log_write(LOG_LEVEL_WARN, "'%s', which no record names, stays: %s", path,
                   strerrordesc_np(errno));
         return false;
     }
-    (void)utimensat(AT_FDCWD, target, NULL, AT_SYMLINK_NOFOLLOW); /* since when it lies there */
+    (void)utimensat(AT_FDCWD, moved, NULL, AT_SYMLINK_NOFOLLOW); /* since when it lies there */
     return true;
 }
 

@@ -16,7 +16,8 @@
 
 #define STRAYS_KEPT_S (INT64_C(7) * 24 * 3600)
 
-/* Moves the file to strays/<name with '-' for '/'>; name: its path in the state folder. */
+/* Moves the file to strays/<name with '-' for '/'>, with ".2" and so on where there is one; name: its path in
+ * the state folder. */
 bool strays_put(const char *state_folder, const char *path, const char *name);
 /* Removes what has lain there longer. */
 void strays_sweep(const char *state_folder, int64_t now_unix_s);

@@ -64,7 +64,9 @@ boss=$answer
 answer=$(NEEDLED_API_KEY=$reader "$out/needlectl" backup "$work/stolen.db" 2>&1)
 expect "a key that only reads may not" has "admin" "$answer"
 expect "and gets no file" [ ! -e "$work/stolen.db" ]
+echo mine >"$work/keys.db.part"
 NEEDLED_API_KEY=$boss "$out/needlectl" backup "$work/keys.db" >/dev/null
+expect "a file that is called as half a backup is left alone" is "$(cat "$work/keys.db.part")" mine
 expect "one of scope admin may, over TCP too" is "$? $(head -c 15 "$work/keys.db")" "0 SQLite format 3"
 
 restore "$work/keys.db"

@@ -26,8 +26,8 @@ small='"n_epochs":1,"batch_size":4,"learning_rate":0.002,"lora_rank":2,"lora_alp
 start
 upload "$work/small.jsonl"
 create_lasting mini
-job=$id
-expect "a job gets under way" wait_for 120 past "$job" 4
+long=$id
+expect "a job gets under way" wait_for 120 past "$long" 8
 
 mv "$state" "$work/away"
 expect "the folder moved away, healthz is 503" health_is "503 failing"
@@ -36,7 +36,7 @@ create_with "$small" mini
 expect "a create is refused" is "$status $(field code <<<"$answer")" "503 state_gone"
 call -F purpose=fine-tune -F "file=@$work/small.jsonl" "$url/v1/files"
 expect "and an upload" is "$status $(field code <<<"$answer")" "503 state_gone"
-call -X POST "$url/v1/fine_tuning/jobs/$job/cancel"
+call -X POST "$url/v1/fine_tuning/jobs/$long/cancel"
 expect "and a cancel" is "$status $(field code <<<"$answer")" "503 state_gone"
 call "$url/v1/fine_tuning/jobs"
 expect "and a listing" is "$status $(field code <<<"$answer")" "503 state_gone"
@@ -48,16 +48,24 @@ expect "and stays empty" is "$(ls -A "$state")" ""
 expect "while the daemon stays" kill -0 "$daemon"
 expect "the log says it once" is "$(grep -c 'state folder is gone.*It was ' "$work/needled.log")" 1
 rmdir "$state"
+newest=$(ls "$work/away/checkpoints/$long"/resume-*.safetensors | tail -n 1)
+echo damage >>"$newest"
 mv "$work/away" "$state"
 expect "back again, healthz is ok within seconds" wait_for 30 health_is "200 ok"
-events_say() { has "$2" "$(curl -s "$url/v1/fine_tuning/jobs/$1/events?limit=200")"; }
-expect "the job goes on from its checkpoint" wait_for 120 events_say "$job" 'Training goes on after step'
-expect "its events say why it stopped" events_say "$job" 'The disk is gone .the state folder is gone.*queued again'
+again() { has '"attempts":2.*"first_step":[1-9].*cannot be used and is passed over' "$(record "$1")"; }
+expect "the job goes on, and warns of the damaged checkpoint" wait_for 120 again "$long"
 create_with "$small" mini
 expect "a create is taken again" is "$status" 200
-call -X POST "$url/v1/fine_tuning/jobs/$job/cancel"
-follow "$id"
-expect "and succeeds" has '"status":"succeeded"' "$job"
+quick=$id
+call -X POST "$url/v1/fine_tuning/jobs/$long/cancel"
+follow "$long"
+printf '%s' "$job" >"$work/record"
+expect "from its checkpoint" grep -q 'Training goes on after step [1-9]' <<<"$events"
+expect "its events say why it stopped" grep -q 'The disk is gone (the state folder is gone.*queued again' <<<"$events"
+expect "neither names a folder of the server's" is "$(grep -c "$state" "$work/record" <(cat <<<"$events") | cut -d: -f2 | xargs)" "0 0"
+follow "$quick"
+id=$quick
+expect "the other succeeds" has '"status":"succeeded"' "$job"
 
 mv "$state/uploads" "$work/uploads"
 expect "a folder in it that is gone is the same" health_is "503 failing"

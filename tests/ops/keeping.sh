@@ -64,6 +64,8 @@ mkdir -p "$state/checkpoints/ftjob-nobody"
 echo stray >"$state/checkpoints/ftjob-nobody/resume-0000000001-000000.safetensors"
 echo mine >"$state/artifacts/notes.txt"
 mkdir -p "$state/strays"
+echo older >"$state/strays/checkpoints-ftjob-nobody-resume-0000000001-000000.safetensors"
+mkdir "$state/ballast-77"
 touch -d '8 days ago' "$state/strays/artifacts-old"
 touch -d '6 days ago' "$state/strays/artifacts-newer"
 start_daemon "$out" --config "$work/settings.json"
@@ -72,6 +74,9 @@ kept=$file
 upload "$work/data.jsonl"
 data=$file
 expect "at the start, adapters that no record names are moved aside" is "$(cat "$state/strays/artifacts-ftjob-nobody.safetensors") $(ls "$state/artifacts" | grep -c nobody)" "stray 0"
+aside=$state/strays/checkpoints-ftjob-nobody-resume-0000000001-000000.safetensors
+expect "beside one of the same name, which stays" is "$(cat "$aside" "$aside.2" | xargs)" "older stray"
+expect "what is called as the ballast and is none is told" grep -q "'ballast-77' in the state folder is none of the ballast" "$work/needled.log"
 expect "what lay aside for a week is removed" is "$(cd "$state/strays" && ls | grep -v nobody)" artifacts-newer
 expect "and what was half written" [ ! -e "$state/artifacts/ftjob-x.safetensors.abc.tmp" ]
 expect "and the folder of a job that is not there" [ ! -e "$state/checkpoints/ftjob-nobody" ]

@@ -330,6 +330,53 @@ static void a_disk_that_is_mounted_read_only_is_noticed_without_a_write(void **s
     assert_true(disk_check_service(fixture->disk, &fault));
 }
 
+static void what_only_bears_the_name_of_a_piece_is_left_alone(void **state)
+{
+    struct fixture *fixture = *state;
+    const char *piece = scratch_path(fixture->folder, "ballast-1");
+    const struct error why = full();
+    struct stat about;
+
+    disk_close(fixture->disk);
+    assert_int_equal(unlink(piece), 0);
+    assert_int_equal(mkdir(piece, 0700), 0);
+    assert_true(disk_open(fixture->folder, (uint64_t)1 << 20, &fixture->disk, &fault));
+    assert_true(disk_make_room(fixture->disk, &why)); /* the one before it */
+    assert_false(disk_make_room(fixture->disk, &why));
+    assert_int_equal(access(scratch_path(fixture->folder, "ballast-0"), F_OK), -1);
+    assert_int_equal(stat(piece, &about), 0);
+    assert_true(S_ISDIR(about.st_mode));
+    disk_look(fixture->disk);
+    assert_true(disk_check_service(fixture->disk, &fault));
+    assert_int_equal(access(scratch_path(fixture->folder, "ballast-0"), F_OK), 0);
+}
+
+static void a_piece_of_another_size_is_written_anew(void **state)
+{
+    struct fixture *fixture = *state;
+    const char *piece = scratch_path(fixture->folder, "ballast-2");
+    struct stat about;
+
+    disk_close(fixture->disk);
+    scratch_write(piece, "x", 1);
+    assert_true(disk_open(fixture->folder, (uint64_t)1 << 20, &fixture->disk, &fault));
+    assert_int_equal(stat(piece, &about), 0);
+    assert_int_equal(about.st_size, 65536);
+}
+
+static void the_servers_folders_are_not_named(void **state)
+{
+    struct fixture *fixture = *state;
+    struct error why = {0};
+
+    (void)error_set_word(&why, ERR_IO, ERROR_DISK_FAULT, "", "sync '%s/uploads/a': input/output",
+                         fixture->folder);
+    assert_false(disk_report(fixture->disk, &why));
+    fault = (struct error){0};
+    assert_false(disk_check_service(fixture->disk, &fault));
+    assert_string_equal(fault.message, "disk failing: sync 'uploads/a': input/output");
+}
+
 static void the_systems_reasons_have_their_words(void **state)
 {
     (void)state;
@@ -366,6 +413,10 @@ int main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_disk_that_is_mounted_read_only_is_noticed_without_a_write,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_only_bears_the_name_of_a_piece_is_left_alone, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_piece_of_another_size_is_written_anew, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_servers_folders_are_not_named, set_up, tear_down),
         cmocka_unit_test(the_systems_reasons_have_their_words),
     };
 
