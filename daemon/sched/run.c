@@ -93,10 +93,11 @@ static bool update(struct run *run, const struct job_change *change, const struc
     return true;
 }
 
+/* What it names of this machine's folders is by place and id. */
 static void add_warning(struct run *run, const char *rule, const char *text)
 {
     struct job_change change = JOB_CHANGE_NONE;
-    struct error err = {0};
+    struct error err = {0}, shown = {0};
     struct notes notes;
     char *warnings = NULL;
 
@@ -115,7 +116,6 @@ static void add_warning(struct run *run, const char *rule, const char *text)
 }
 
 /* ---- hooks ------------------------------------------------------------------------------------------ */
-/* What it names of this machine's folders is by place and id. */
 
 static bool keep_for_resume(void *context)
 {
@@ -133,7 +133,7 @@ static void on_plan(void *context, const struct train_plan *plan)
     struct run *run = context;
     struct job_change change = JOB_CHANGE_NONE;
     struct json *object = plan_json(run->job, plan);
-    struct error err = {0}, shown = {0};
+    struct error err = {0};
     struct notes notes;
     char *text = NULL;
 
@@ -490,7 +490,7 @@ static void keep_rate(const struct run *run)
 /* The job has succeeded without, which is told; a disk that does not take them is waited for. */
 static bool write_results(struct run *run, struct file_record *results, struct error *fault)
 {
-    struct error err;
+    struct error err = {0};
     char text[sizeof(err.message) + 64];
 
     recorder_drain(run->parts->recorder); /* the last steps too */
