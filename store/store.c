@@ -236,18 +236,18 @@ bool store_open(const char *path, bool migrate, struct store **ret_store, struct
         store_close(store);
         return false;
     }
-    add_note(store, &found);
     store->lost_log = found.log_is_lost;
+    add_note(store, &found);
     *ret_store = store;
     return true;
 }
 
-const char *store_opening_note(const struct store *store)
 bool store_lost_log(const struct store *store)
 {
     return store->lost_log;
 }
 
+const char *store_opening_note(const struct store *store)
 {
     return store->note;
 }
