@@ -45,11 +45,15 @@ bool attempts_get(struct store *store, const char *job_id, struct attempt_record
     return ok;
 }
 
-static bool read_all(struct store *store, sqlite3_stmt *statement, size_t limit,
-                     struct attempt_record **ret_attempts, size_t *ret_count, struct error *err)
+/* text: a literal that has the limit as ?1. */
+static bool list(struct store *store, const char *text, size_t limit,
+                 struct attempt_record **ret_attempts, size_t *ret_count, struct error *err)
 {
+    sqlite3_stmt *statement = NULL;
     struct sql_rows rows;
 
+    if (!sql_start(store, text, &statement, err))
+        return false;
     sql_bind_int(store, statement, 1, (int64_t)limit);
     if (!sql_read_rows(store, statement, &kind, limit, &rows, err))
         return false;
@@ -61,27 +65,21 @@ static bool read_all(struct store *store, sqlite3_stmt *statement, size_t limit,
 bool attempts_list_broken(struct store *store, size_t limit, struct attempt_record **ret_attempts,
                           size_t *ret_count, struct error *err)
 {
-    sqlite3_stmt *statement = NULL;
-
-    return sql_start(store,
-                     "SELECT " COLUMNS " FROM jobs LEFT JOIN attempts ON attempts.job_id = jobs.id"
-                     " WHERE state = 'running' OR (state = 'validating_files' AND is_reading)"
-                     " ORDER BY jobs.seq LIMIT ?1",
-                     &statement, err) &&
-           read_all(store, statement, limit, ret_attempts, ret_count, err);
+    return list(store,
+                "SELECT " COLUMNS " FROM jobs LEFT JOIN attempts ON attempts.job_id = jobs.id"
+                " WHERE state = 'running' OR (state = 'validating_files' AND is_reading)"
+                " ORDER BY jobs.seq LIMIT ?1",
+                limit, ret_attempts, ret_count, err);
 }
 
 bool attempts_list_suspects(struct store *store, size_t limit, struct attempt_record **ret_attempts,
                             size_t *ret_count, struct error *err)
 {
-    sqlite3_stmt *statement = NULL;
-
-    return sql_start(store,
-                     "SELECT " COLUMNS " FROM attempts JOIN jobs ON attempts.job_id = jobs.id"
-                     " WHERE death_count > 0 AND state IN ('validating_files', 'queued', 'running')"
-                     " ORDER BY jobs.seq LIMIT ?1",
-                     &statement, err) &&
-           read_all(store, statement, limit, ret_attempts, ret_count, err);
+    return list(store,
+                "SELECT " COLUMNS " FROM attempts JOIN jobs ON attempts.job_id = jobs.id"
+                " WHERE death_count > 0 AND state IN ('validating_files', 'queued', 'running')"
+                " ORDER BY jobs.seq LIMIT ?1",
+                limit, ret_attempts, ret_count, err);
 }
 
 bool attempts_begin_reading(struct store *store, const char *job_id, struct error *err)

@@ -235,6 +235,15 @@ bool disk_check_home(struct disk *disk, struct error *err)
     return false;
 }
 
+bool disk_is_to_blame(struct disk *disk, struct error *fault)
+{
+    struct error gone = {0};
+
+    if (!disk_check_home(disk, &gone))
+        *fault = gone;
+    return error_is_disk(fault);
+}
+
 bool disk_is_replaced(const struct disk *disk)
 {
     return home_look(&disk->home, NULL) == HOME_REPLACED;

@@ -42,6 +42,9 @@ bool disk_make_room(struct disk *disk, const struct error *why);
 MUST_CHECK bool disk_check_service(struct disk *disk, struct error *err);
 /* Whether the state folder is still there, just now; what the disk refuses is no matter. */
 MUST_CHECK bool disk_check_home(struct disk *disk, struct error *err);
+/* Whether what failed is the disk's fault, and not its file's: one that is not where it was is found missing
+ * where the state folder is gone, which *fault then says. */
+bool disk_is_to_blame(struct disk *disk, struct error *fault);
 /* The files that we have open are those of another database than the one that is there: only a new start
  * helps, and nothing is to be closed in order, which would remove the other's log. */
 bool disk_is_replaced(const struct disk *disk);

@@ -64,16 +64,6 @@ static void stop_for_disk(struct run *run, const struct error *why)
     atomic_store_explicit(&run->slot->stop, true, memory_order_release);
 }
 
-/* Whether the disk is to blame, also for a file that is not where it was: then *fault says so. */
-static bool is_of_disk(const struct run *run, struct error *fault)
-{
-    struct error gone = {0};
-
-    if (!disk_check_home(run->parts->queue->options->disk, &gone))
-        *fault = gone;
-    return error_is_disk(fault);
-}
-
 /* False when the store did not take it: the job was cancelled meanwhile, or the disk is full. */
 static bool update(struct run *run, const struct job_change *change, const struct notes *notes,
                    const char *doing)
@@ -412,7 +402,7 @@ static enum outcome_kind judge_failure(struct run *run, struct error *fault)
         error_set(fault, ERR_NO_MEMORY, "%s", backend_fault(run->parts->backend));
         return OUTCOME_FAILED;
     }
-    if (is_of_disk(run, fault)) {
+    if (disk_is_to_blame(run->parts->queue->options->disk, fault)) {
         stop_for_disk(run, fault);
         return OUTCOME_DISK_FAULT;
     }
@@ -497,7 +487,7 @@ static bool write_results(struct run *run, struct file_record *results, struct e
     if (results_write(run->parts->queue->options->state_folder, run->parts->store, run->job,
                       results, &err))
         return true;
-    if (is_of_disk(run, &err)) {
+    if (disk_is_to_blame(run->parts->queue->options->disk, &err)) {
         stop_for_disk(run, &err);
         *fault = err;
         return false;
@@ -559,8 +549,6 @@ bool run_job(const struct run_parts *parts, struct job_record *job)
         outcome.model_count = fill_models(run, &result, models);
         outcome.models = models;
         outcome.checkpoint = run->has_last ? &run->last : NULL;
-    }
-    if (outcome.kind == OUTCOME_SUCCEEDED) {
         keep_rate(run);
         outcome.result_file = write_results(run, &results, &fault) ? &results : NULL;
         if (run->disk_fault.code != ERR_NONE)

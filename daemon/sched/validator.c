@@ -244,8 +244,7 @@ static bool judge(struct validator *validator, const struct job_record *job)
         return false;
     }
     accepted = read_files(validator, job, finding);
-    if (!accepted && (!disk_check_home(validator->options->disk, &finding->fault) ||
-                      error_is_disk(&finding->fault))) { /* not the files' fault: later */
+    if (!accepted && disk_is_to_blame(validator->options->disk, &finding->fault)) { /* later */
         err = finding->fault;
         goto out;
     }
