@@ -275,8 +275,9 @@ static void set_error_object(struct response *response, unsigned status, const c
     response_release(response);
     response->status = 507;
     response->content_type = TYPE_JSON;
-    response->bytes = strdup(short_of_memory);
-    response->size_bytes = response->bytes ? strlen(short_of_memory) : 0;
+    response->kind = RESPONSE_STATIC;
+    response->static_bytes = short_of_memory;
+    response->size_bytes = strlen(short_of_memory);
 }
 
 void response_set_error(struct response *response, const struct error *err,

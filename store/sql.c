@@ -65,12 +65,35 @@ bool sql_fail(struct store *store, int code, const char *doing, struct error *er
                           full ? "disk full: " : "", sqlite3_errmsg(store->db));
 }
 
+static const char rollback[] = "ROLLBACK";
+
+bool sql_get_ready(struct store *store, struct error *err)
+{
+    sqlite3_stmt *statement = NULL;
+
+    return sql_start(store, rollback, &statement, err);
+}
+
+/* SQLite may have done it by itself (disk full). Made ready at the opening, it needs no memory; should it fail
+ * all the same, the next statement does it: none works in what another one left. */
+static void roll_back(struct store *store)
+{
+    for (size_t i = 0; i < store->statement_count && !sqlite3_get_autocommit(store->db); i++) {
+        if (store->statements[i].text == rollback) {
+            (void)sqlite3_step(store->statements[i].statement);
+            (void)sqlite3_reset(store->statements[i].statement);
+        }
+    }
+}
+
 bool sql_start(struct store *store, const char *text, sqlite3_stmt **ret_statement,
                struct error *err)
 {
     sqlite3_stmt *statement = NULL;
     int code;
 
+    if (!store->in_transaction)
+        roll_back(store);
     for (size_t i = 0; i < store->statement_count; i++) {
         if (store->statements[i].text == text) {
             assert(!sqlite3_stmt_busy(store->statements[i].statement));
@@ -213,9 +236,7 @@ void sql_rollback(struct store *store)
     if (!store->in_transaction)
         return;
     store->in_transaction = false;
-    /* SQLite may have rolled back by itself (disk full); what else could fail, the next BEGIN shows. */
-    if (!sqlite3_get_autocommit(store->db))
-        (void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    roll_back(store);
 }
 
 bool sql_finish(struct store *store, bool ok, struct error *err)

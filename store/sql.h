@@ -57,6 +57,8 @@ MUST_CHECK bool sql_take_text(sqlite3_stmt *statement, int column, char **ret_te
                               struct error *err);
 double sql_read_double(sqlite3_stmt *statement, int column); /* NAN for an SQL NULL */
 
+/* For a new connection: makes ready what must need no memory later. */
+MUST_CHECK bool sql_get_ready(struct store *store, struct error *err);
 /* BEGIN IMMEDIATE: the write lock is taken before the first read. */
 MUST_CHECK bool sql_begin(struct store *store, struct error *err);
 MUST_CHECK bool sql_commit(struct store *store, struct error *err); /* rolls back on failure */

@@ -97,7 +97,8 @@ static bool open_connection(const char *path, int flags, struct store **ret_stor
     (void)sqlite3_extended_result_codes(store->db, 1);
     (void)sqlite3_busy_handler(store->db, wait_for_lock, store);
     wal_watch(store);
-    if (!execute(store, "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL", err))
+    if (!execute(store, "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL", err) ||
+        !sql_get_ready(store, err))
         goto fail;
     *ret_store = store;
     return true;

@@ -104,6 +104,8 @@ bool bases_inspect(const char *models_folder, const char *name, struct model_inf
         return false;
     if (model_inspect(folder, ret_info, err))
         return true;
+    if (err->code == ERR_NO_MEMORY)
+        return false;
     (void)snprintf(err->param, sizeof(err->param), "model");
     err->code = ERR_INVALID; /* another base may do */
     return false;

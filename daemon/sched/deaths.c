@@ -281,7 +281,7 @@ bool deaths_begin_reading(void *owner, void *arguments, struct error *err)
     bool ok;
 
     if (queue->stopping)
-        return error_set(err, ERR_UNAVAILABLE, "the daemon stops");
+        return error_set(err, ERR_CANCELLED, "the daemon stops");
     if (!deaths_find_suspects(queue, &suspects, err))
         return false;
     other = deaths_waits_for(queue, &suspects, job_id);

@@ -81,8 +81,13 @@ static bool open_model(const struct asks_parts *parts, struct inspection *inspec
     const char *folder = parts->options->models_folder;
     struct model_record model;
     char base[LIMIT_PATH_BYTES];
-    bool tuned = models_get(parts->store, request->model, &model, NULL);
+    struct error why = {0};
+    const bool tuned = models_get(parts->store, request->model, &model, &why);
 
+    if (!tuned && why.code != ERR_NOT_FOUND) {
+        *err = why;
+        return false;
+    }
     (void)snprintf(inspection->base, sizeof(inspection->base), "%s",
                    tuned ? model.base_model : request->model);
     if (!bases_inspect(folder, inspection->base, &inspection->info, err) ||

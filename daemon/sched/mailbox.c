@@ -65,7 +65,7 @@ bool mailbox_call(struct mailbox *mailbox, mailbox_function *function, void *arg
     (void)pthread_mutex_lock(&mailbox->lock);
     if (mailbox->closed) {
         (void)pthread_mutex_unlock(&mailbox->lock);
-        return error_set(err, ERR_UNAVAILABLE, "the daemon is stopping");
+        return error_set_word(err, ERR_CANCELLED, "unavailable", "", "the daemon is stopping");
     }
     *mailbox->last = &call;
     mailbox->last = &call.next; /* cppcheck-suppress autoVariables ; answered before it dies */

@@ -5,7 +5,7 @@
  *            counter of news wakes whoever looks for work.
  * Ownership  mailbox_new / mailbox_free; a call's arguments are borrowed until it is answered.
  * Threads    mailbox_serve on one thread, the rest from any.
- * Failure    After mailbox_close every call is ERR_UNAVAILABLE. Each waiting thread has one call in
+ * Failure    After mailbox_close every call is ERR_CANCELLED. Each waiting thread has one call in
  *            line, so the line is as long as there are threads.
  */
 #ifndef NEEDLED_MAILBOX_H

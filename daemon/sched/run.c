@@ -21,9 +21,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define CHECKPOINT_ID_DIGITS 24
 #define TRY_AGAIN_MS 1000  /* between tries to keep an outcome */
+#define TRIES_MAX 20       /* of what else is kept, */
+#define PAUSE_NS 50000000  /* with as much between */
 #define STEP_TEXT_BYTES 32 /* of a number in a name */
 
 struct run {
@@ -65,14 +68,31 @@ static void stop_for_disk(struct run *run, const struct error *why)
 }
 
 /* False when the store did not take it: the job was cancelled meanwhile, or the disk is full. */
+/* Want of memory or a locked database may pass: true after a pause, a few times. The disk has its own watch. */
+static bool try_again(const struct error *err, int *tries)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+
+    if (error_is_disk(err) || (err->code != ERR_NO_MEMORY && err->code != ERR_UNAVAILABLE))
+        return false;
+    (void)nanosleep(&pause, NULL); /* cut short, it is tried the sooner */
+    return ++*tries < TRIES_MAX;
+}
+
 static bool update(struct run *run, const struct job_change *change, const struct notes *notes,
                    const char *doing)
 {
-    struct error err = {0};
+    struct error err;
+    int tries = 0;
+    bool ok;
 
     recorder_drain(run->parts->recorder); /* events stay in order */
-    if (!jobs_update(run->parts->store, run->job->id, change, notes ? notes->drafts : NULL,
-                     notes ? notes->count : 0, &err)) {
+    do {
+        err = (struct error){0};
+        ok = jobs_update(run->parts->store, run->job->id, change, notes ? notes->drafts : NULL,
+                         notes ? notes->count : 0, &err);
+    } while (!ok && try_again(&err, &tries));
+    if (!ok) {
         log_failure(run, doing, &err);
         if (error_is_disk(&err))
             stop_for_disk(run, &err);
@@ -425,7 +445,7 @@ static bool hand_in(const struct run_parts *parts, struct queue_outcome *outcome
                       err.message);
         if (disk_make_room(parts->queue->options->disk, &err))
             continue; /* there is room for it now */
-        if (err.code == ERR_UNAVAILABLE || !mailbox_wait_news(mailbox, &seen, TRY_AGAIN_MS))
+        if (err.code == ERR_CANCELLED || !mailbox_wait_news(mailbox, &seen, TRY_AGAIN_MS))
             return false;
     }
 }
@@ -480,13 +500,17 @@ static void keep_rate(const struct run *run)
 /* The job has succeeded without, which is told; a disk that does not take them is waited for. */
 static bool write_results(struct run *run, struct file_record *results, struct error *fault)
 {
-    struct error err = {0};
+    struct error err;
     char text[sizeof(err.message) + 64];
+    int tries = 0;
 
     recorder_drain(run->parts->recorder); /* the last steps too */
-    if (results_write(run->parts->queue->options->state_folder, run->parts->store, run->job,
-                      results, &err))
-        return true;
+    do {
+        err = (struct error){0};
+        if (results_write(run->parts->queue->options->state_folder, run->parts->store, run->job,
+                          results, &err))
+            return true;
+    } while (try_again(&err, &tries));
     if (disk_is_to_blame(run->parts->queue->options->disk, &err)) {
         stop_for_disk(run, &err);
         *fault = err;

@@ -122,7 +122,7 @@ static bool claim(struct worker *worker, struct queue_claim *claim)
     *claim = (struct queue_claim){.slot = worker->parts.slot};
     if (mailbox_call(worker->parts.queue->mailbox, queue_take, claim, &err))
         return claim->found;
-    if (err.code != ERR_UNAVAILABLE)
+    if (err.code != ERR_CANCELLED)
         log_write_for(LOG_LEVEL_ERROR, "device", device_of(worker)->id, "take a job: %s",
                       err.message);
     (void)disk_report(worker->parts.queue->options->disk, &err); /* looked at again in a while */

@@ -268,7 +268,7 @@ static void files_that_were_read_or_left_in_order_are_not_suspected(void **state
     CHECK(deaths_begin_reading(machine->queue, other, &fault));
     CHECK(queue_stop(machine->queue, NULL, &fault));
     assert_false(deaths_begin_reading(machine->queue, other, &fault));
-    assert_int_equal(fault.code, ERR_UNAVAILABLE);
+    assert_int_equal(fault.code, ERR_CANCELLED);
     machine_restart(machine);
     assert_int_equal(attempt_of(machine, id).death_count, 0);
     assert_int_equal(attempt_of(machine, other).death_count, 0);
