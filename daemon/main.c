@@ -293,7 +293,7 @@ static int run(struct daemon_parts *parts)
         status = wait_for_end(parts);
     } else {
         log_write(LOG_LEVEL_ERROR, "cannot start: %s", err.message);
-        status = exit_status_of(&err);
+        status = err.code == ERR_UNAVAILABLE ? 1 : exit_status_of(&err); /* no device: a lock */
     }
     service_begin_stop(&parts->hurry);
     stop(parts);

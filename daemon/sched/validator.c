@@ -222,7 +222,7 @@ static bool begin(struct validator *validator, const struct job_record *job, str
     (void)snprintf(id, sizeof(id), "%s", job->id);
     if (mailbox_call(validator->mailbox, deaths_begin_reading, id, err))
         return true;
-    if (err->code != ERR_UNAVAILABLE)
+    if (err->code != ERR_CANCELLED)
         log_write_for(LOG_LEVEL_WARN, "job", job->id, "its files are not read yet: %s",
                       err->message);
     return false;
@@ -251,7 +251,7 @@ static bool judge(struct validator *validator, const struct job_record *job)
     if (!accepted)
         finding->lines = validator_explain(validator->store, job, &finding->found, &finding->fault);
     kept = hand_in(validator, job, accepted, finding, &err);
-    if (!kept && (err.code == ERR_CONFLICT || err.code == ERR_UNAVAILABLE))
+    if (!kept && (err.code == ERR_CONFLICT || err.code == ERR_CANCELLED))
         kept = true; /* cancelled meanwhile, or the daemon stops */
 out:
     (void)disk_report(validator->options->disk, &err); /* looked at again in a while */
