@@ -206,4 +206,32 @@ static inline int api_daemon_count_uploads(const struct api_daemon *daemon)
     return count;
 }
 
+/* ---- the daemon that each test of a file has for itself ---- */
+
+__attribute__((unused)) static struct api_daemon d;
+
+/* Its jobs are the test's: no scheduler touches them. */
+__attribute__((unused)) static int api_daemon_set_up(void **state)
+{
+    (void)state;
+    d.own_jobs = true;
+    api_daemon_open(&d, (struct server_options){0});
+    return 0;
+}
+
+/* Jobs run. */
+__attribute__((unused)) static int api_daemon_set_up_whole(void **state)
+{
+    (void)state;
+    api_daemon_open(&d, (struct server_options){0});
+    return 0;
+}
+
+__attribute__((unused)) static int api_daemon_tear_down(void **state)
+{
+    (void)state;
+    api_daemon_close(&d);
+    return 0;
+}
+
 #endif

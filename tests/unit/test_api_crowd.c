@@ -11,23 +11,6 @@
 
 #define CROWD (LIMIT_CONNECTIONS + 64)
 
-static struct api_daemon d;
-
-static int open_it(void **state)
-{
-    (void)state;
-    d.own_jobs = true;
-    api_daemon_open(&d, (struct server_options){0});
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    api_daemon_close(&d);
-    return 0;
-}
-
 static int crowd[CROWD];
 
 /* Both ends of all of them are ours. False: the system has not so many descriptors. */
@@ -97,8 +80,8 @@ static void connections_that_ask_nothing_lock_nobody_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(connections_that_ask_nothing_lock_nobody_out, open_it,
-                                        close_it),
+        cmocka_unit_test_setup_teardown(connections_that_ask_nothing_lock_nobody_out,
+                                        api_daemon_set_up, api_daemon_tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

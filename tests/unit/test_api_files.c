@@ -18,23 +18,6 @@
     "\"Weather\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":"          \
     "\"string\"}}}}],\"answers\":[{\"name\":\"get_weather\",\"arguments\":{\"city\":\"Oslo\"}}]}"
 
-static struct api_daemon d;
-
-static int open_plain(void **state)
-{
-    (void)state;
-    d.own_jobs = true;
-    api_daemon_open(&d, (struct server_options){0});
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    api_daemon_close(&d);
-    return 0;
-}
-
 static void upload(const char *body, struct web_answer *ret_answer)
 {
     web_ask(d.port, ret_answer,
@@ -343,7 +326,7 @@ static void a_file_may_be_kept_for_a_time_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define PLAIN(name) cmocka_unit_test_setup_teardown(name, open_plain, close_it)
+#define PLAIN(name) cmocka_unit_test_setup_teardown(name, api_daemon_set_up, api_daemon_tear_down)
         PLAIN(a_file_comes_back_byte_for_byte_in_either_order_of_parts),
         PLAIN(a_form_that_lacks_something_is_refused_by_name_and_keeps_nothing),
         PLAIN(a_refused_file_names_its_lines),

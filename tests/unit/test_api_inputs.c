@@ -11,8 +11,6 @@
 #define KEY "sk-test"
 #define JOB "ftjob-inputs"
 
-static struct api_daemon d;
-
 static int open_it(void **state)
 {
     (void)state;
@@ -20,13 +18,6 @@ static int open_it(void **state)
     api_daemon_open(&d, (struct server_options){.api_key = KEY});
     api_daemon_add_job(&d, JOB);
     api_daemon_add_events(&d, JOB, 7); /* 2 to 8 */
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    api_daemon_close(&d);
     return 0;
 }
 
@@ -335,9 +326,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_request_of_the_manifest_gets_its_outcome, open_it,
-                                        close_it),
+                                        api_daemon_tear_down),
         cmocka_unit_test_setup_teardown(no_request_of_the_manifest_has_made_a_job, open_it,
-                                        close_it),
+                                        api_daemon_tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

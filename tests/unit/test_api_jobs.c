@@ -12,30 +12,6 @@
 #define JOBS "/v1/fine_tuning/jobs"
 #define MODEL "ft:needle:local::abcd1234"
 
-static struct api_daemon d;
-
-static int open_plain(void **state)
-{
-    (void)state;
-    d.own_jobs = true;
-    api_daemon_open(&d, (struct server_options){0});
-    return 0;
-}
-
-static int open_whole(void **state)
-{
-    (void)state;
-    api_daemon_open(&d, (struct server_options){0});
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    api_daemon_close(&d);
-    return 0;
-}
-
 /* The answer's object, for the caller to free. */
 static struct json *get(const char *path, int status)
 {
@@ -480,7 +456,7 @@ static void a_create_names_its_first_fault_in_the_order_of_the_checks(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define PLAIN(name) cmocka_unit_test_setup_teardown(name, open_plain, close_it)
+#define PLAIN(name) cmocka_unit_test_setup_teardown(name, api_daemon_set_up, api_daemon_tear_down)
         PLAIN(a_new_job_has_every_field_a_client_reads),
         PLAIN(a_failed_job_says_why_and_names_the_lines),
         PLAIN(jobs_are_walked_newest_first_to_the_end),
@@ -489,7 +465,8 @@ int main(void)
         PLAIN(models_are_bases_and_what_jobs_made),
         PLAIN(an_adapter_is_a_file_to_save),
         PLAIN(a_deleted_model_is_gone_with_its_file),
-#define WHOLE(name) cmocka_unit_test_setup_teardown(name, open_whole, close_it)
+#define WHOLE(name)                                                                                \
+    cmocka_unit_test_setup_teardown(name, api_daemon_set_up_whole, api_daemon_tear_down)
         WHOLE(devices_and_health_are_told),
         WHOLE(a_job_goes_from_its_upload_to_its_adapter),
         WHOLE(a_cancelled_job_says_so_at_once_and_a_second_cancel_is_harmless),

@@ -11,32 +11,15 @@
 
 #define NOBODY 65534 /* a user that is neither root nor the daemon's */
 
-static struct api_daemon d;
-
 struct made {
     char id[STORE_ID_SIZE], secret[80];
 };
-
-static int open_plain(void **state)
-{
-    (void)state;
-    d.own_jobs = true;
-    api_daemon_open(&d, (struct server_options){0});
-    return 0;
-}
 
 static int open_with_setting(void **state)
 {
     (void)state;
     d.own_jobs = true;
     api_daemon_open(&d, (struct server_options){.api_key = "sk-setting"});
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    api_daemon_close(&d);
     return 0;
 }
 
@@ -530,7 +513,7 @@ static void a_preflight_of_another_site_is_given_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define PLAIN(name) cmocka_unit_test_setup_teardown(name, open_plain, close_it)
+#define PLAIN(name) cmocka_unit_test_setup_teardown(name, api_daemon_set_up, api_daemon_tear_down)
         PLAIN(a_secret_is_shown_once_and_kept_as_its_digest),
         PLAIN(a_key_that_is_not_well_described_is_refused_by_name),
         PLAIN(the_first_key_closes_the_door_for_good),
@@ -542,7 +525,7 @@ int main(void)
         PLAIN(a_revoked_key_loses_its_streams_and_only_those),
         PLAIN(on_the_socket_the_daemons_user_needs_no_key_and_others_do),
         cmocka_unit_test_setup_teardown(the_key_of_the_settings_is_an_admin, open_with_setting,
-                                        close_it),
+                                        api_daemon_tear_down),
         PLAIN(keys_and_their_last_use_survive_a_restart),
         PLAIN(a_preflight_of_another_site_is_given_nothing),
     };

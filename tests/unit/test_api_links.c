@@ -13,8 +13,6 @@
 #define CONTENT "0123456789"
 #define WITH_KEY "Authorization: Bearer " KEY "\r\n"
 
-static struct api_daemon d;
-
 /* A file record and its bytes, as an upload leaves them. */
 static void add_file(void)
 {
@@ -39,13 +37,6 @@ static int open_with_key(void **state)
     d.own_jobs = true;
     api_daemon_open(&d, (struct server_options){.api_key = KEY});
     add_file();
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    api_daemon_close(&d);
     return 0;
 }
 
@@ -233,12 +224,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_link_needs_no_key_and_gives_the_bytes, open_with_key,
-                                        close_it),
-        cmocka_unit_test_setup_teardown(a_link_that_was_changed_is_none, open_with_key, close_it),
-        cmocka_unit_test_setup_teardown(a_link_ends, open_with_key, close_it),
-        cmocka_unit_test_setup_teardown(an_escaped_path_is_the_same_path, open_with_key, close_it),
-        cmocka_unit_test_setup_teardown(a_link_outlives_a_restart, open_with_key, close_it),
-        cmocka_unit_test_setup_teardown(a_part_of_the_bytes_can_be_had, open_with_key, close_it),
+                                        api_daemon_tear_down),
+        cmocka_unit_test_setup_teardown(a_link_that_was_changed_is_none, open_with_key,
+                                        api_daemon_tear_down),
+        cmocka_unit_test_setup_teardown(a_link_ends, open_with_key, api_daemon_tear_down),
+        cmocka_unit_test_setup_teardown(an_escaped_path_is_the_same_path, open_with_key,
+                                        api_daemon_tear_down),
+        cmocka_unit_test_setup_teardown(a_link_outlives_a_restart, open_with_key,
+                                        api_daemon_tear_down),
+        cmocka_unit_test_setup_teardown(a_part_of_the_bytes_can_be_had, open_with_key,
+                                        api_daemon_tear_down),
         cmocka_unit_test(a_link_begins_where_the_client_reached_us),
     };
 

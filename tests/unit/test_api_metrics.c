@@ -3,23 +3,6 @@
 
 #include <ctype.h>
 
-static struct api_daemon d;
-
-static int open_it(void **state)
-{
-    (void)state;
-    d.own_jobs = true;
-    api_daemon_open(&d, (struct server_options){0});
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    api_daemon_close(&d);
-    return 0;
-}
-
 static void scrape(struct web_answer *ret_answer)
 {
     web_call(d.port, "GET", "/metrics", ret_answer);
@@ -164,7 +147,7 @@ static void readers_of_events_are_counted_while_they_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define OPEN(name) cmocka_unit_test_setup_teardown(name, open_it, close_it)
+#define OPEN(name) cmocka_unit_test_setup_teardown(name, api_daemon_set_up, api_daemon_tear_down)
         OPEN(the_text_is_prometheus),
         OPEN(what_happened_is_counted),
         OPEN(readers_of_events_are_counted_while_they_read),

@@ -9,20 +9,11 @@
 
 #define ROUNDS 30
 
-static struct api_daemon d;
-
 static int open_it(void **state)
 {
     (void)state;
     d.own_jobs = true;
     api_daemon_open(&d, (struct server_options){.webhook_hosts = "127.0.0.1"});
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    api_daemon_close(&d);
     return 0;
 }
 
@@ -261,7 +252,7 @@ static void the_first_key_closes_the_door_on_who_is_in_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define OPEN(name) cmocka_unit_test_setup_teardown(name, open_it, close_it)
+#define OPEN(name) cmocka_unit_test_setup_teardown(name, open_it, api_daemon_tear_down)
         OPEN(a_webhooks_change_and_its_new_secret_both_stay),
         OPEN(a_revoked_keys_webhook_stays_off),
         OPEN(a_revoked_key_does_nothing_with_a_body_that_comes_after),

@@ -9,8 +9,6 @@
 #define B "file-bbbbbbbbbbbbbbbbbbbbbbbb"
 #define PLAIN(query) "{\"query\":\"" query "\",\"tools\":[],\"answers\":[]}\n"
 
-static struct api_daemon d;
-
 static void add_file(const char *id, const char *content)
 {
     struct file_record file = {.filename = "a.jsonl", .purpose = "fine-tune"};
@@ -29,13 +27,6 @@ static int open_plain(void **state)
     api_daemon_open(&d, (struct server_options){0});
     add_file(A, PLAIN("one") PLAIN("two") "\n" PLAIN("one") PLAIN("a\\u0000b"));
     add_file(B, PLAIN("two") "{\"query\":\"x\",\"tools\":[]}\n");
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    api_daemon_close(&d);
     return 0;
 }
 
@@ -217,5 +208,5 @@ int main(void)
         cmocka_unit_test(an_estimate_is_refused_as_its_job_would_be),
     };
 
-    return cmocka_run_group_tests(tests, open_plain, close_it);
+    return cmocka_run_group_tests(tests, open_plain, api_daemon_tear_down);
 }

@@ -10,20 +10,11 @@
 #define NINES_50 "99999999999999999999999999999999999999999999999999"
 #define NINES_400 NINES_50 NINES_50 NINES_50 NINES_50 NINES_50 NINES_50 NINES_50 NINES_50
 
-static struct api_daemon d;
-
 static int open_it(void **state)
 {
     (void)state;
     d.own_jobs = true;
     api_daemon_open(&d, (struct server_options){.webhook_hosts = "*.example.com"});
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    api_daemon_close(&d);
     return 0;
 }
 
@@ -318,6 +309,6 @@ int main(void)
         cmocka_unit_test(an_address_has_so_many_connections_and_the_socket_any),
     };
 
-    return cmocka_run_group_tests(tests, open_it, close_it) +
-           cmocka_run_group_tests(narrow, open_narrow, close_it);
+    return cmocka_run_group_tests(tests, open_it, api_daemon_tear_down) +
+           cmocka_run_group_tests(narrow, open_narrow, api_daemon_tear_down);
 }

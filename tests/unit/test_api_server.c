@@ -9,16 +9,6 @@
 #define CLOSE "Connection: close\r\n"
 #define JSON "Content-Type: application/json\r\n"
 
-static struct api_daemon d;
-
-static int open_plain(void **state)
-{
-    (void)state;
-    d.own_jobs = true;
-    api_daemon_open(&d, (struct server_options){0});
-    return 0;
-}
-
 static int open_with_key(void **state)
 {
     (void)state;
@@ -32,13 +22,6 @@ static int open_small(void **state)
     (void)state;
     d.own_jobs = true;
     api_daemon_open(&d, (struct server_options){.upload_limit_bytes = 100000});
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    api_daemon_close(&d);
     return 0;
 }
 
@@ -568,7 +551,7 @@ static void a_header_that_never_ends_is_closed_and_others_are_served(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define PLAIN(name) cmocka_unit_test_setup_teardown(name, open_plain, close_it)
+#define PLAIN(name) cmocka_unit_test_setup_teardown(name, api_daemon_set_up, api_daemon_tear_down)
         PLAIN(a_host_that_is_not_ours_is_refused),
         PLAIN(a_foreign_origin_is_refused_and_a_known_one_is_not),
         PLAIN(a_header_that_decides_stands_there_once),
@@ -585,9 +568,9 @@ int main(void)
         PLAIN(a_body_announced_too_large_is_refused_before_it_is_sent),
         PLAIN(a_refusal_reaches_a_client_that_is_still_sending),
         cmocka_unit_test_setup_teardown(a_chunked_body_past_the_limit_ends_in_413_and_keeps_nothing,
-                                        open_small, close_it),
+                                        open_small, api_daemon_tear_down),
         cmocka_unit_test_setup_teardown(a_key_is_asked_for_on_every_call_but_health, open_with_key,
-                                        close_it),
+                                        api_daemon_tear_down),
         PLAIN(the_unix_socket_takes_any_host),
         PLAIN(an_address_that_is_taken_or_open_to_all_is_refused),
         PLAIN(a_header_that_never_ends_is_closed_and_others_are_served),

@@ -9,8 +9,6 @@
 #include "daemon/base/json.h"
 #include "store/sessions.h"
 
-static struct api_daemon d;
-
 static int open_with_setting(void **state)
 {
     (void)state;
@@ -25,21 +23,6 @@ static int open_behind_tls(void **state)
     d.own_jobs = true;
     api_daemon_open(&d, (struct server_options){.api_key = "sk-setting",
                                                 .public_url = "https://needled.example"});
-    return 0;
-}
-
-static int open_plain(void **state)
-{
-    (void)state;
-    d.own_jobs = true;
-    api_daemon_open(&d, (struct server_options){0});
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    api_daemon_close(&d);
     return 0;
 }
 
@@ -451,31 +434,37 @@ static void without_keys_nobody_signs_in(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_cookie_stands_for_its_key, open_with_setting, close_it),
-        cmocka_unit_test_setup_teardown(a_wrong_key_gets_no_cookie, open_with_setting, close_it),
-        cmocka_unit_test_setup_teardown(a_changed_cookie_is_none, open_with_setting, close_it),
+        cmocka_unit_test_setup_teardown(a_cookie_stands_for_its_key, open_with_setting,
+                                        api_daemon_tear_down),
+        cmocka_unit_test_setup_teardown(a_wrong_key_gets_no_cookie, open_with_setting,
+                                        api_daemon_tear_down),
+        cmocka_unit_test_setup_teardown(a_changed_cookie_is_none, open_with_setting,
+                                        api_daemon_tear_down),
         cmocka_unit_test_setup_teardown(changes_by_cookie_come_from_own_pages_alone,
-                                        open_with_setting, close_it),
-        cmocka_unit_test_setup_teardown(a_revoked_key_ends_its_cookie, open_with_setting, close_it),
+                                        open_with_setting, api_daemon_tear_down),
+        cmocka_unit_test_setup_teardown(a_revoked_key_ends_its_cookie, open_with_setting,
+                                        api_daemon_tear_down),
         cmocka_unit_test_setup_teardown(a_session_ends_and_is_renewed_before, open_with_setting,
-                                        close_it),
+                                        api_daemon_tear_down),
         cmocka_unit_test_setup_teardown(a_session_goes_on_after_a_restart_and_its_end_too,
-                                        open_with_setting, close_it),
+                                        open_with_setting, api_daemon_tear_down),
         cmocka_unit_test_setup_teardown(another_key_in_the_settings_ends_sessions_of_the_one_before,
-                                        open_with_setting, close_it),
+                                        open_with_setting, api_daemon_tear_down),
         cmocka_unit_test_setup_teardown(a_key_has_so_many_sessions_and_its_oldest_ends,
-                                        open_with_setting, close_it),
+                                        open_with_setting, api_daemon_tear_down),
         cmocka_unit_test_setup_teardown(signing_out_ends_the_session_and_its_copies,
-                                        open_with_setting, close_it),
+                                        open_with_setting, api_daemon_tear_down),
         cmocka_unit_test_setup_teardown(
             a_database_that_takes_nothing_keeps_nobody_out_and_ends_nothing, open_with_setting,
-            close_it),
+            api_daemon_tear_down),
         cmocka_unit_test_setup_teardown(signing_in_again_ends_the_session_before, open_with_setting,
-                                        close_it),
+                                        api_daemon_tear_down),
         cmocka_unit_test_setup_teardown(signing_out_ends_the_streams_of_that_session_alone,
-                                        open_with_setting, close_it),
-        cmocka_unit_test_setup_teardown(behind_tls_the_cookie_is_secure, open_behind_tls, close_it),
-        cmocka_unit_test_setup_teardown(without_keys_nobody_signs_in, open_plain, close_it),
+                                        open_with_setting, api_daemon_tear_down),
+        cmocka_unit_test_setup_teardown(behind_tls_the_cookie_is_secure, open_behind_tls,
+                                        api_daemon_tear_down),
+        cmocka_unit_test_setup_teardown(without_keys_nobody_signs_in, api_daemon_set_up,
+                                        api_daemon_tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

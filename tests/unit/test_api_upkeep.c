@@ -11,20 +11,11 @@
 #define STEPS 200
 #define PATIENCE_S 120
 
-static struct api_daemon d;
-
 static int open_it(void **state)
 {
     (void)state;
     d.own_jobs = true;
     api_daemon_open(&d, (struct server_options){.metrics_kept = KEPT});
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    api_daemon_close(&d);
     return 0;
 }
 
@@ -127,5 +118,5 @@ int main(void)
         cmocka_unit_test(one_backup_is_made_at_a_time),
     };
 
-    return cmocka_run_group_tests(tests, open_it, close_it);
+    return cmocka_run_group_tests(tests, open_it, api_daemon_tear_down);
 }

@@ -19,20 +19,11 @@
 #define DAYS "\"expires_after\":{\"anchor\":\"created_at\",\"seconds\":86400}"
 static_assert(sizeof(LINE) - 1 == 50, "the size that is announced");
 
-static struct api_daemon d;
-
 static int open_with_key(void **state)
 {
     (void)state;
     d.own_jobs = true;
     api_daemon_open(&d, (struct server_options){.api_key = KEY, .upload_limit_bytes = 1000});
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    api_daemon_close(&d);
     return 0;
 }
 
@@ -520,7 +511,7 @@ static void names_can_be_searched(void **state)
 
 int main(void)
 {
-#define EACH(test) cmocka_unit_test_setup_teardown(test, open_with_key, close_it)
+#define EACH(test) cmocka_unit_test_setup_teardown(test, open_with_key, api_daemon_tear_down)
     const struct CMUnitTest tests[] = {
         EACH(three_calls_make_a_file),
         EACH(an_upload_is_given_up_with_its_bytes_until_it_is_a_file),

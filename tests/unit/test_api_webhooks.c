@@ -15,8 +15,6 @@
     "[\"fine_tuning.job.succeeded\",\"fine_tuning.job.failed\",\"fine_tuning.job.cancelled\"]"
 #define OK "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
-static struct api_daemon d;
-
 static int open_it(void **state)
 {
     (void)state;
@@ -38,13 +36,6 @@ static int open_any(void **state)
     (void)state;
     d.own_jobs = true;
     api_daemon_open(&d, (struct server_options){.webhook_hosts = "*"});
-    return 0;
-}
-
-static int close_it(void **state)
-{
-    (void)state;
-    api_daemon_close(&d);
     return 0;
 }
 
@@ -540,10 +531,10 @@ static void a_deleted_webhook_is_told_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define OPEN(name) cmocka_unit_test_setup_teardown(name, open_it, close_it)
+#define OPEN(name) cmocka_unit_test_setup_teardown(name, open_it, api_daemon_tear_down)
         OPEN(a_webhook_that_is_not_well_described_is_refused_by_name),
         cmocka_unit_test_setup_teardown(without_the_setting_no_webhook_is_made, open_unlisted,
-                                        close_it),
+                                        api_daemon_tear_down),
         OPEN(the_end_of_a_job_is_told_signed_and_once),
         OPEN(what_a_webhook_does_not_want_is_not_told),
         OPEN(what_is_not_taken_comes_again_the_same),
@@ -552,7 +543,7 @@ int main(void)
         OPEN(a_restart_forgets_no_delivery),
         OPEN(a_redirect_is_not_followed),
         cmocka_unit_test_setup_teardown(a_private_address_behind_a_pattern_is_not_called, open_any,
-                                        close_it),
+                                        api_daemon_tear_down),
         OPEN(a_receiver_that_is_gone_for_good_is_switched_off),
         OPEN(a_rotated_secret_signs_and_the_old_one_too_when_kept),
         OPEN(a_trial_tells_the_receivers_status),
