@@ -158,9 +158,13 @@ static enum MHD_Result queue_answer(struct request *request)
     enum MHD_Result result;
 
     if (!built)
-        return MHD_NO;          /* without memory there is nothing to say it with */
-    if (request->framing_fault) /* what follows may be a body or a request: neither is read */
-        (void)MHD_add_response_header(built, "Connection", "close"); /* fails without memory */
+        return MHD_NO; /* without memory there is nothing to say it with */
+    /* What follows may be a body or a request: neither is read. */
+    if (request->framing_fault &&
+        MHD_add_response_header(built, "Connection", "close") != MHD_YES) {
+        MHD_destroy_response(built);
+        return MHD_NO;
+    }
     if (stream) {
         stream_start(stream, request->connection);
         if (!keyring_holds(request->services->keyring, request->owner))

@@ -30,7 +30,7 @@ static const char *skip_authority(struct request *request)
     size = strcspn(start, "/");
     request->host = arena_copy(&request->arena, start, size);
     if (!request->host)
-        request->malformed = true;
+        request->no_memory = true;
     return start[size] ? start + size : "/";
 }
 
@@ -52,7 +52,9 @@ void request_read_path(struct request *request)
         size_t size = strcspn(at + 1, "/");
         char *segment = arena_copy(&request->arena, at + 1, size);
 
-        if (!segment || !text_decode(segment))
+        if (!segment)
+            request->no_memory = true;
+        else if (!text_decode(segment))
             request->malformed = true;
         if (request->segment_count == REQUEST_SEGMENT_MAX) {
             request->segment_count++; /* longer than any route: matches none */
@@ -70,7 +72,11 @@ bool request_add_query(struct request *request, const char *name, const char *va
     char *own_value = value ? arena_copy(&request->arena, value, strlen(value))
                             : arena_copy(&request->arena, "", 0);
 
-    if (!field || !own_name || !own_value || !text_decode(own_name) || !text_decode(own_value)) {
+    if (!field || !own_name || !own_value) {
+        request->no_memory = true;
+        return false;
+    }
+    if (!text_decode(own_name) || !text_decode(own_value)) {
         request->malformed = true;
         return false;
     }

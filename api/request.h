@@ -86,7 +86,8 @@ struct request {
     const char *segments[REQUEST_SEGMENT_MAX];
     size_t segment_count;
     bool malformed;
-    bool asterisk; /* the target is "*" */
+    bool no_memory; /* to read it */
+    bool asterisk;  /* the target is "*" */
     struct query_field *query;
     const char *host, *origin, *authorization, *content_type, *accept, *last_event_id; /* or NULL */
     const char *accept_encoding, *if_none_match;                                       /* or NULL */

@@ -405,18 +405,30 @@ static void each_header(const struct response *response, const char *request_id,
         add(context, "x-should-retry", "false"); /* the official client would ask three times */
 }
 
+struct building {
+    struct MHD_Response *built;
+    bool whole;
+};
+
 static void add_to_built(void *context, const char *name, const char *value)
 {
-    (void)MHD_add_response_header(context, name, value); /* fails without memory: answer goes on */
+    struct building *building = context;
+
+    building->whole =
+        MHD_add_response_header(building->built, name, value) == MHD_YES && building->whole;
 }
 
 struct MHD_Response *response_build(struct response *response, const char *request_id)
 {
-    struct MHD_Response *built = build_content(response);
+    struct building building = {.built = build_content(response), .whole = true};
 
-    if (built)
-        each_header(response, request_id, add_to_built, built);
-    return built;
+    if (building.built)
+        each_header(response, request_id, add_to_built, &building);
+    if (building.built && !building.whole) { /* a redirect to nowhere is no answer */
+        MHD_destroy_response(building.built);
+        return NULL;
+    }
+    return building.built;
 }
 
 static void add_to_text(void *context, const char *name, const char *value)
@@ -427,16 +439,18 @@ static void add_to_text(void *context, const char *name, const char *value)
 bool response_print(const struct response *response, const char *request_id, char *ret_bytes,
                     size_t capacity, size_t *ret_size)
 {
+    const char *bytes =
+        response->kind == RESPONSE_STATIC ? response->static_bytes : response->bytes;
     struct buf text;
     bool ok;
 
-    assert(response->kind == RESPONSE_BYTES);
+    assert(response->kind == RESPONSE_BYTES || response->kind == RESPONSE_STATIC);
     buf_init(&text, capacity);
     buf_format(&text, "HTTP/1.1 %u %s\r\n", response->status,
                MHD_get_reason_phrase_for(response->status));
     each_header(response, request_id, add_to_text, &text);
     buf_format(&text, "Content-Length: %zu\r\nConnection: close\r\n\r\n", response->size_bytes);
-    buf_append(&text, response->bytes, response->size_bytes);
+    buf_append(&text, bytes, response->size_bytes);
     ok = !text.failed;
     if (ok) {
         memcpy(ret_bytes, text.data, text.size);

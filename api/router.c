@@ -146,6 +146,11 @@ bool router_match(struct request *request)
         answer_asterisk(request);
         return false;
     }
+    if (request->no_memory) {
+        response_refuse(&request->response, 507, "insufficient_storage", NULL,
+                        "no memory for the request");
+        return false;
+    }
     if (request->malformed || request->segment_count > REQUEST_SEGMENT_MAX) {
         response_refuse(&request->response, request->malformed ? 400 : 404,
                         request->malformed ? "invalid_request" : "not_found", NULL,
