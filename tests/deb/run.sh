@@ -8,6 +8,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.."
 out=$(realpath "$1")
 . tests/support/shell/daemon.sh # wait_for, stop_daemon, field
+. tests/support/shell/jobs.sh   # lasting_lines
 . tests/support/shell/debian.sh # say, skip, build, fresh_debian
 root=$work/root
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
@@ -62,22 +63,26 @@ start() {
 ctl() { within needlectl --server unix:/run/needled/needled.sock "$@"; }
 status_of() { ctl jobs --json 2>/dev/null | tr '{' '\n' | grep "\"id\":\"$1\"" | field status; }
 has_status() { is "$(status_of "$1")" "$2"; }
+steps_of() { ctl jobs get "$1" --json 2>/dev/null | field completed_steps; }
+past() { [ "$(steps_of "$1")" -gt "$2" ] 2>/dev/null; }
+# submit FILE EPOCHS: prints the job's id.
 submit() {
-    ctl submit "/tmp/data.jsonl" --model mini --no-watch --set n_epochs="$1" --set batch_size=1 --set lora_rank=4 \
+    ctl submit "/tmp/$1.jsonl" --model mini --no-watch --set n_epochs="$2" --set batch_size=1 --set lora_rank=4 \
         --set lora_alpha=8 --set val_split=0 | sed -n 's/^created //p'
 }
 mkdir "$root/var/lib/needled/models/mini"
 cp tests/fixtures/needle3/mini/base.safetensors tests/fixtures/needle3/mini/tokenizer.model \
     "$root/var/lib/needled/models/mini/"
 within chown -R needled:needled /var/lib/needled/models/mini
-for n in $(seq 64); do printf '{"query":"say %d","tools":[],"answers":[]}\n' "$n"; done >"$root/tmp/data.jsonl"
+lasting_lines >"$root/tmp/long.jsonl" # fifty epochs of it: until it is cancelled
+head -n 64 "$root/tmp/long.jsonl" >"$root/tmp/short.jsonl"
 say "the daemon runs as its user" start
-first=$(submit 1)
+first=$(submit short 1)
 say "a job succeeds" wait_for 120 has_status "$first" succeeded
-long=$(submit 50)
-say "a longer one runs" wait_for 60 has_status "$long" running
-waiting=$(submit 1)
-say "another one waits" has_status "$waiting" queued
+long=$(submit long 50)
+say "a long one runs" wait_for 60 past "$long" 5
+waiting=$(submit short 1)
+say "another one waits" wait_for 60 has_status "$waiting" queued
 stop_daemon
 say "the daemon stops with status 0" is $? 0
 
@@ -88,8 +93,11 @@ say "it is upgraded" install_deb "/tmp/$next_deb"
 say "to the later version" is "$(within dpkg-query -W -f '${Version}' needled)" "$next"
 say "settings of the administrator's stay" grep -q debug "$root/etc/needled/needled.json"
 say "the daemon runs again" start
-say "the job that ran goes on and succeeds" wait_for 120 has_status "$long" succeeded
-say "the one that waited too" wait_for 60 has_status "$waiting" succeeded
+goes_on() { [ "$kept" -gt 0 ] && past "$long" $((kept + 5)); }
+kept=$(steps_of "$long")
+say "the job that ran goes on where it was" wait_for 120 goes_on
+ctl cancel "$long" >"$log"
+say "the one that waited runs next, and succeeds" wait_for 120 has_status "$waiting" succeeded
 say "the one before is still there" has_status "$first" succeeded
 stop_daemon
 
@@ -98,7 +106,7 @@ say "it is removed" [ ! -e "$root/usr/bin/needled" ]
 say "and jobs and settings are not" [ -e "$root/var/lib/needled/needled.db" -a -e "$root/etc/needled/needled.json" ]
 say "it is installed anew" install_deb "/tmp/$next_deb"
 say "the daemon finds its jobs" start
-say "all of them" has_status "$long" succeeded
+say "all of them" is "$(status_of "$first") $(status_of "$waiting") $(status_of "$long")" "succeeded succeeded cancelled"
 stop_daemon
 within apt-get purge -y needled >"$log" 2>&1
 say "it is purged" is "$(within dpkg-query -W needled 2>/dev/null)" ""
