@@ -42,6 +42,7 @@ struct config {
     char webhook_hosts[1024];            /* "": no webhook is called */
     char api_key[256];     /* "": none; from the file named by api_key_file or a credential */
     bool key_file_is_open; /* every user of the machine can read that file */
+    bool key_is_hidden;    /* for a check: it may not read the credential, which stands for one */
     enum log_level log_level;
     size_t jobs_per_device;    /* at once: 1 to LIMIT_JOBS_PER_DEVICE */
     size_t memory_limit_bytes; /* of one job; 0: what the device has */

@@ -369,6 +369,7 @@ static int print_config(const struct config *config)
            config->public_url[0] != '\0' ? config->public_url : "(from each request)",
            config->allowed_hosts[0] != '\0' ? config->allowed_hosts : "(loopback names)",
            config->api_key[0] == '\0' ? "none"
+           : config->key_is_hidden    ? "(a credential that only the service may read, if any)"
            : config->key_file_is_open ? "set (its file can be read by every user: chmod 600)"
                                       : "set");
     printf("webhook_hosts    %s\n", config->webhook_hosts[0] != '\0'
