@@ -86,7 +86,7 @@ def test_what_runs_is_followed_live(busy, open_page):
     page.until("the device is busy", lambda: "Busy" in page.texts(".device .tag"))
     page.find(".device-jobs", "long-runner")
     page.find(".missing", "cuda")
-    page.check_calm()
+    page.check_calm(".missing")
     looks_good(open_page, busy, "home-busy", (".queue-row",))
 
 

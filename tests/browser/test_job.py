@@ -199,7 +199,7 @@ def test_the_page_looks_good_and_is_read_aloud(own, open_page):
         page = go(open_page(own, **kind), job)
         page.until("its curve", lambda: len(steps(page)) > 30)
         page.picture(f"job-running-{next(iter(kind), 'light')}")
-        page.check_calm()
+        page.check_calm(".chart")
         page.check_access()
     page.until("the chart says what it shows", lambda: "steps" in (
         page.find(".chart-place").get_attribute("aria-label") or ""))
