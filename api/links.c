@@ -92,7 +92,7 @@ bool links_make(const struct links *links, const struct request *request, const 
 {
     char signature[LINKS_SIGNATURE_SIZE];
     struct buf path, url;
-    bool ok;
+    bool ok, no_memory;
 
     buf_init(&path, LINKS_URL_BYTES);
     buf_init(&url, LINKS_URL_BYTES - 1);
@@ -107,10 +107,13 @@ bool links_make(const struct links *links, const struct request *request, const 
         buf_format(&url, "&signature=%s", signature);
     }
     ok = !path.failed && !url.failed;
+    no_memory = path.no_memory || url.no_memory;
     if (ok)
         memcpy(ret_url, url.data, url.size + 1);
     buf_release(&path);
     buf_release(&url);
+    if (no_memory)
+        return error_set(err, ERR_NO_MEMORY, "no memory for a link");
     return ok || error_set(err, ERR_LIMIT, "a link to '%.64s' is longer than %d bytes",
                            link->segment[link->segment_count - 1], LINKS_URL_BYTES);
 }

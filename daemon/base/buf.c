@@ -25,7 +25,7 @@ void buf_release(struct buf *buf)
 void buf_clear(struct buf *buf)
 {
     buf->size = 0;
-    buf->failed = false;
+    buf->failed = buf->no_memory = false;
     if (buf->data)
         buf->data[0] = '\0';
 }
@@ -50,7 +50,7 @@ static bool reserve(struct buf *buf, size_t size)
             capacity = wanted;
     grown = realloc(buf->data, capacity);
     if (!grown) {
-        buf->failed = true;
+        buf->failed = buf->no_memory = true;
         return false;
     }
     buf->data = grown;

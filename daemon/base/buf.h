@@ -20,6 +20,7 @@ struct buf {
     size_t capacity;
     size_t max_size;
     bool failed;
+    bool no_memory; /* that is why it failed; else the bound is */
 };
 
 void buf_init(struct buf *buf, size_t max_size);

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MESSAGE_BYTES 1024
 
@@ -32,7 +33,7 @@ void notes_add(struct notes *notes, enum event_level level, const char *type, st
     char *message = malloc(MESSAGE_BYTES), *data_text = NULL;
     va_list arguments;
 
-    if (!message || notes->count == NOTES_MAX ||
+    if (!message || notes->count == NOTES_MAX || (!data && strcmp(type, "message") != 0) ||
         (data && !json_print_text(data, &data_text, &ignored))) {
         notes->failed = true;
         free(message);

@@ -24,7 +24,7 @@ struct notes {
 
 void notes_init(struct notes *notes);
 void notes_release(struct notes *notes); /* NULL is fine */
-/* data is taken over; NULL: none. type must be static text. */
+/* data is taken over; NULL: none, which only a "message" has: others had no memory. type must be static text. */
 void notes_add(struct notes *notes, enum event_level level, const char *type, struct json *data,
                const char *format, ...) PRINTF_LIKE(5, 6);
 

@@ -205,16 +205,18 @@ static bool wait_for_room(struct recorder *recorder)
     return true;
 }
 
-void recorder_add(struct recorder *recorder, enum event_level level, const char *type,
+bool recorder_add(struct recorder *recorder, enum event_level level, const char *type,
                   struct json *data, const struct recorder_progress *progress, const char *format,
                   ...)
 {
     struct batch *waiting = &recorder->waiting;
     char *message = malloc(MESSAGE_BYTES), *data_text = NULL;
+    bool is_short = false;
     va_list arguments;
 
     if (!message || (data && !json_print_text(data, &data_text, NULL))) {
         log_write_for(LOG_LEVEL_ERROR, "job", recorder->job_id, "no memory for an event");
+        is_short = true;
         goto drop;
     }
     va_start(arguments, format);
@@ -240,11 +242,12 @@ void recorder_add(struct recorder *recorder, enum event_level level, const char 
         (void)pthread_cond_broadcast(&recorder->changed);
     (void)pthread_mutex_unlock(&recorder->lock);
     json_free(data);
-    return;
+    return true;
 drop:
     free(message);
     free(data_text);
     json_free(data);
+    return !is_short;
 }
 
 void recorder_drain(struct recorder *recorder)

@@ -35,10 +35,10 @@ void recorder_close(struct recorder *recorder); /* writes what is left; NULL is 
 
 /* stop is borrowed until the next begin. */
 void recorder_begin(struct recorder *recorder, const char *job_id, const atomic_bool *stop);
-/* data is taken over (NULL: none); progress may be NULL; type is static text. */
-void recorder_add(struct recorder *recorder, enum event_level level, const char *type,
-                  struct json *data, const struct recorder_progress *progress, const char *format,
-                  ...) PRINTF_LIKE(6, 7);
+/* data is taken over (NULL: none); progress may be NULL; type is static text. False: there was no memory. */
+MUST_CHECK bool recorder_add(struct recorder *recorder, enum event_level level, const char *type,
+                             struct json *data, const struct recorder_progress *progress,
+                             const char *format, ...) PRINTF_LIKE(6, 7);
 void recorder_drain(struct recorder *recorder); /* until everything is committed or given up */
 
 #endif

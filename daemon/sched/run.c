@@ -10,6 +10,7 @@
 #include "daemon/sched/events.h"
 #include "daemon/sched/inventory.h"
 #include "daemon/sched/jobfiles.h"
+#include "daemon/sched/measured.h"
 #include "daemon/sched/place.h"
 #include "daemon/sched/plan.h"
 #include "daemon/sched/results.h"
@@ -200,8 +201,12 @@ static void on_step(void *context, const struct train_step *step)
     struct recorder_progress progress = {.completed_steps = (int64_t)step->step,
                                          .trained_tokens = (int64_t)step->trained_tokens,
                                          .train_loss = step->train_loss};
+    const double time_s = (double)clock_unix_ms() / 1000;
+    const struct error no_memory = {.code = ERR_NO_MEMORY};
     struct error fault = {0};
     struct json *data;
+    int tries = 0;
+    bool told;
 
     if (!disk_check_service(run->parts->queue->options->disk, &fault))
         stop_for_disk(run, &fault);
@@ -211,22 +216,14 @@ static void on_step(void *context, const struct train_step *step)
         mailbox_tell_news(run->parts->queue->mailbox); /* another job may fit beside this one */
     if ((int64_t)step->step <= run->told_steps)
         return;
-    data = json_new_object();
-    json_add_int(data, "step", (int64_t)step->step);
-    json_add_int(data, "total_steps", (int64_t)step->total_steps);
-    json_add_int(data, "epoch", (int64_t)step->epoch);
-    json_add_measured(data, "train_loss", step->train_loss);
-    json_add_measured(data, "train_mean_token_accuracy", step->train_mean_token_accuracy);
-    json_add_measured(data, "learning_rate", step->learning_rate);
-    json_add_measured(data, "grad_norm", step->grad_norm);
-    json_add_int(data, "tokens", (int64_t)step->tokens);
-    json_add_int(data, "trained_tokens", (int64_t)step->trained_tokens);
-    json_add_measured(data, "tokens_per_second", step->tokens_per_second);
-    inventory_add_memory(run->parts->queue->inventory, run->slot->device, data);
-    json_add_measured(data, "time", (double)clock_unix_ms() / 1000);
-    recorder_add(run->parts->recorder, EVENT_INFO, "metrics", data, &progress,
-                 "Step %zu/%zu: training loss=%.4f", step->step, step->total_steps,
-                 step->train_loss);
+    do {
+        data = measured_step_json(step);
+        inventory_add_memory(run->parts->queue->inventory, run->slot->device, data);
+        json_add_measured(data, "time", time_s);
+        told = data && recorder_add(run->parts->recorder, EVENT_INFO, "metrics", data, &progress,
+                                    "Step %zu/%zu: training loss=%.4f", step->step,
+                                    step->total_steps, step->train_loss);
+    } while (!told && try_again(&no_memory, &tries));
 }
 
 /* Whether the record of an epoch's checkpoint, made before the job was resumed, says what its file, written
@@ -237,22 +234,6 @@ static bool is_told(const struct run *run, const struct train_epoch *epoch, cons
 
     return models_get(run->parts->store, model_id, &known, NULL) &&
            strcmp(known.sha256, epoch->checkpoint_sha256) == 0;
-}
-
-static struct json *epoch_json(const struct train_epoch *epoch)
-{
-    struct json *data = json_new_object();
-
-    json_add_int(data, "step", (int64_t)epoch->step);
-    json_add_int(data, "epoch", (int64_t)epoch->epoch);
-    json_add_measured(data, "train_loss", epoch->train_loss);
-    json_add_measured(data, "train_mean_token_accuracy", epoch->train_mean_token_accuracy);
-    if (epoch->has_validation) {
-        json_add_measured(data, "full_valid_loss", epoch->full_valid_loss);
-        json_add_measured(data, "full_valid_mean_token_accuracy",
-                          epoch->full_valid_mean_token_accuracy);
-    }
-    return data;
 }
 
 static bool fill_checkpoint(const struct run *run, const struct train_epoch *epoch,
@@ -296,7 +277,7 @@ static void keep_checkpoint(struct run *run, const struct train_epoch *epoch,
 {
     const char *slash = strrchr(epoch->checkpoint_path, '/');
     struct job_change change = JOB_CHANGE_NONE;
-    struct json *data = epoch_json(epoch);
+    struct json *data = measured_epoch_json(epoch);
     struct model_record model;
 
     fill_model(run, checkpoint->model_id, &model);
@@ -335,7 +316,7 @@ static void on_epoch(void *context, const struct train_epoch *epoch)
     }
     notes_init(&notes);
     if (epoch->has_validation)
-        notes_add(&notes, EVENT_INFO, "validation", epoch_json(epoch),
+        notes_add(&notes, EVENT_INFO, "validation", measured_epoch_json(epoch),
                   "Epoch %zu, step %zu: full validation loss=%.4f", epoch->epoch, epoch->step,
                   epoch->full_valid_loss);
     if (epoch->checkpoint_path)

@@ -214,7 +214,7 @@ static void recorded_events_come_in_order_and_stop_with_the_job(void **state)
     recorder_begin(recorder, "a", &stop);
     for (int i = 0; i < 1000; i++) { /* more than it holds at once */
         progress.completed_steps = i + 1;
-        recorder_add(recorder, EVENT_INFO, "metrics", NULL, &progress, "step %d", i);
+        assert_true(recorder_add(recorder, EVENT_INFO, "metrics", NULL, &progress, "step %d", i));
     }
     recorder_drain(recorder);
     assert_int_equal(machine_get(machine, "a").completed_steps, 1000);
@@ -226,7 +226,7 @@ static void recorded_events_come_in_order_and_stop_with_the_job(void **state)
     }
     events_free(events, count);
     CHECK(queue_cancel(machine->queue, (void *)(uintptr_t) "a", &fault));
-    recorder_add(recorder, EVENT_INFO, "metrics", NULL, &progress, "too late");
+    assert_true(recorder_add(recorder, EVENT_INFO, "metrics", NULL, &progress, "too late"));
     recorder_close(recorder);
     assert_int_equal(machine_count_events(machine, "a", "too late"), 0);
 }
