@@ -85,15 +85,16 @@ done
 "$out/tests/make_lines" 64 5 demo >"$root/root/short.jsonl"
 "$out/tests/make_lines" 4000 6 demo >"$root/root/long.jsonl"
 echo '{"checkpoint_steps": 5}' >"$root/etc/needled/needled.json"
+dropin limit '[Unit]' StartLimitIntervalSec=0 # it is started more often here than a service that is well
 dropin test RestartSec=500ms
 within systemctl restart needled
-medium=$(submit short needle-3 20) # 320 steps: long enough to be found at work, and to see its end
+medium=$(submit short needle-3 40) # 640 steps: long enough to be found at work, and to see its end
 say "a job runs" wait_for 60 past "$medium" 0
 within systemctl kill -s KILL --kill-who=main needled
 say "kill -9 in the middle of it: systemd starts it again" wait_for 60 is_now NRestarts 1
 goes_on() { [ "$(job_field "$medium" attempts)" = 2 ]; }
 say "another process goes on with the job" wait_for 60 goes_on
-says_job() { [[ $(shown StatusText) =~ ^"training $medium on cpu:0, step "[0-9]+" of 320" ]] || has_status "$medium" succeeded; }
+says_job() { [[ $(shown StatusText) =~ ^"training $medium on cpu:0, step "[0-9]+" of 640" ]] || has_status "$medium" succeeded; }
 say "the status says which job runs where, and how far it is" wait_for 60 says_job
 
 # While it trains: what is in force.
@@ -153,7 +154,7 @@ echo '{"log_level": 7}' >"$root/etc/needled/needled.json"
 say "a reload of settings that cannot be used fails" refused within systemctl reload needled
 say "and the service goes on" is_now ActiveState active
 echo '{"checkpoint_steps": 5}' >"$root/etc/needled/needled.json"
-say "the job that was killed ends well" wait_for 120 has_status "$medium" succeeded
+say "the job that was killed ends well" wait_for 240 has_status "$medium" succeeded
 
 # ---- a hang, a stop, an upgrade, a power cut: one long job through all of them ------------------------------
 
@@ -162,7 +163,7 @@ waiting=$(submit short mini 1)
 dropin test RestartSec=500ms WatchdogSec=8s
 within systemctl restart needled
 say "a long job runs" wait_for 60 past "$long" 0
-say "another one waits" has_status "$waiting" queued
+say "another one waits" wait_for 60 has_status "$waiting" queued
 pid=$(main_pid)
 steps=$(job_field "$long" completed_steps)
 within systemctl kill -s STOP --kill-who=main needled
@@ -209,11 +210,13 @@ opens() {
     # shellcheck disable=SC2086 # several words
     is "$(api /v1/files $code) $(api /v1/files $code -H "Authorization: Bearer $1")" "401 200"
 }
+reloads() { within systemctl reload needled && opens "$1"; }
 # credential NAME KEY LINE...: with those lines of the unit, that key opens.
 credential() {
     dropin key "${@:3}"
     within systemctl restart needled
     say "a key as $1 is in force" opens "$2"
+    say "and stays so after a reload" reloads "$2"
     say "and is told to nobody" refused grep -qF -- "$2" <<<"$(journal; within cat "/proc/$(main_pid)/environ" | tr '\0' ' ')"
 }
 install -D -m 600 /dev/stdin "$root/etc/credstore/needled.api_key" <<<"key-of-the-store"
@@ -234,6 +237,22 @@ within systemctl daemon-reload
 within systemctl restart needled
 say "without any there is none" is "$(api /v1/files -o /dev/null -w '%{http_code}')" 200
 
+# ---- ends that a restart does not mend, and others -----------------------------------------------------------
+
+dropin test RestartSec=3s
+echo '{"log_level": 7}' >"$root/etc/needled/needled.json"
+say "settings that cannot be used: the start fails" refused within systemctl restart needled
+say "with the status that says so" is "$(shown ExecMainStatus)" 2
+say "and is not tried again" is "$(shown ActiveState) $(shown NRestarts)" "failed 0"
+echo '{"platforms": "cuda"}' >"$root/etc/needled/needled.json"
+within systemctl reset-failed needled
+say "a device that they demand and is not there: the start fails" refused within systemctl restart needled
+say "with the status that says so" is "$(shown ExecMainStatus)" 3
+tried_again() { [ "$(shown NRestarts)" -ge 1 ]; } # every 3 s here
+say "and is tried again: it may come" wait_for 30 tried_again
+echo '{"checkpoint_steps": 5}' >"$root/etc/needled/needled.json"
+say "which ends well once it can" wait_for 30 is_now ActiveState active
+
 # ---- drop-ins -----------------------------------------------------------------------------------------------
 
 for name in gpu network; do
@@ -247,7 +266,7 @@ for name in gpu network; do
 done
 complaints() { within journalctl -b --no-pager _PID=1 2>/dev/null | grep -P 'needled\.(service|socket)(\.d/[^:]*)?:\d+:'; }
 say "systemd has complained of no line of the unit or the drop-ins" is "$(complaints)" ""
-rm -r "$dropins"
+rm "$dropins/test.conf" "$dropins/gpu.conf" "$dropins/network.conf"
 within systemctl daemon-reload
 
 # ---- sockets that systemd holds -----------------------------------------------------------------------------
@@ -271,6 +290,7 @@ within systemctl disable needled.socket >"$log" 2>&1
 
 within systemctl enable --now needled >"$log" 2>&1
 say "the service runs" is_now ActiveState active
+rm -r "$dropins" # the administrator's, and not the package's to remove
 within dpkg --purge needled >"$log" 2>&1
 say "it is purged while it runs" is "$(within dpkg-query -W needled 2>/dev/null)" ""
 say "and stopped" refused runs

@@ -28,9 +28,16 @@ say() {
 }
 is() { [ "$1" = "$2" ]; }
 
+part= # what debootstrap has begun
+drop_part() {
+    [ -n "$part" ] || return 0
+    umount "$part/proc" "$part/sys"
+    rm -rf "$part"
+} 2>/dev/null
 # leave [SKIPPED]: the last line; clean_up is the script's own. skip WHAT: ends the script here.
 leave() {
     clean_up >/dev/null 2>&1
+    drop_part
     rm -rf "$work"
     echo "$passed passed, $failed failed${1:+, $1 skipped}"
     [ "$failed" -eq 0 ]
@@ -55,10 +62,12 @@ fresh_debian() {
     [ "$(id -u)" = 0 ] || skip "a fresh Debian: not root"
     command -v debootstrap >/dev/null || skip "a fresh Debian: debootstrap is not installed"
     if [ ! -e "$made" ]; then
-        rm -rf "$made.part" && mkdir -p "$(dirname "$made")"
-        timeout "${DEB_SECONDS:-300}" debootstrap --variant=minbase bookworm "$made.part" >"$log" 2>&1 ||
+        part=$made.part.$$
+        mkdir -p "$(dirname "$made")"
+        timeout "${DEB_SECONDS:-300}" debootstrap --variant=minbase bookworm "$part" >"$log" 2>&1 ||
             skip "a fresh Debian: debootstrap did not make it in ${DEB_SECONDS:-300} s: $(tail -n 1 "$log")"
-        mv "$made.part" "$made"
+        mv -T "$part" "$made" 2>/dev/null || drop_part # another run had made one first
+        part=
     fi
     cp -a "$made" "$1"
     rm -rf "$1/etc/apt" && cp -r /etc/apt "$1/etc/" && cp /etc/resolv.conf "$1/etc/"
