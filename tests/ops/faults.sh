@@ -9,7 +9,6 @@ if ! command -v python3 >/dev/null; then
     echo "skip - faults at every write: python3 is not installed"
     exit 0
 fi
-# Not memory: where an allocation of protobuf's fails, below the tokenizer, it ends the process (KIND=memory has it).
-kinds=write,sync,rename,create,resize sample=10
-case $out in *asan*|*tsan*) kinds=write,sync,rename sample=3 ;; esac # the sanitizers slow it down
+kinds=write,sync,rename,create,step,place sample=12
+case $out in *asan*|*tsan*) kinds=write,sync,step sample=3 ;; esac # slower, and they have their own malloc
 python3 tests/ops/faults/faults.py "$out" --kinds $kinds --sample $sample --seed 5 --jobs 4
