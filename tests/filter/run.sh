@@ -71,7 +71,7 @@ count 0 "$log" "a mount is refused, a start is not"
 scripts="contract inputs access jobs life queue streams files stop"
 [ "${2:-}" != sample ] || scripts="streams files stop"
 for script in $scripts; do
-    timeout 200 bash "tests/ops/$script.sh" "$filtered" >"$log" 2>&1
+    timeout 600 bash "tests/ops/$script.sh" "$filtered" >"$log" 2>&1
     count $? "$log" "tests/ops/$script.sh"
 done
 if [ "${2:-}" != sample ]; then
