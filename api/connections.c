@@ -124,8 +124,8 @@ struct connection_entry *connections_add(struct connections *connections,
     pthread_mutex_lock(&connections->lock);
     connections->open_count++;
     group->open++;
+    make_room(connections, group); /* of those who were there before */
     begin_to_wait(connections, entry);
-    make_room(connections, group);
     pthread_mutex_unlock(&connections->lock);
     return entry;
 }
