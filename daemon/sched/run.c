@@ -273,11 +273,10 @@ static void fill_model(const struct run *run, const char *id, struct model_recor
 
 /* The checkpoint, its model and their events appear together. */
 static void keep_checkpoint(struct run *run, const struct train_epoch *epoch,
-                            const struct checkpoint_record *checkpoint, struct notes *notes)
+                            const struct checkpoint_record *checkpoint, const struct notes *notes)
 {
     const char *slash = strrchr(epoch->checkpoint_path, '/');
     struct job_change change = JOB_CHANGE_NONE;
-    struct json *data = measured_epoch_json(epoch);
     struct model_record model;
 
     fill_model(run, checkpoint->model_id, &model);
@@ -290,19 +289,34 @@ static void keep_checkpoint(struct run *run, const struct train_epoch *epoch,
     change.models = &model;
     change.model_count = 1;
     change.checkpoint = checkpoint;
-    json_add_string(data, "fine_tuned_model_checkpoint", model.id);
-    notes_add(notes, EVENT_INFO, "checkpoint", data, "Checkpoint created at step %zu", epoch->step);
     if (!update(run, &change, notes, "keep a checkpoint"))
         jobfiles_remove(epoch->checkpoint_path); /* nobody would find it */
 }
 
+static void note_epoch(const struct train_epoch *epoch, const char *model_id, struct notes *notes)
+{
+    struct json *data;
+
+    if (epoch->has_validation)
+        notes_add(notes, EVENT_INFO, "validation", measured_epoch_json(epoch),
+                  "Epoch %zu, step %zu: full validation loss=%.4f", epoch->epoch, epoch->step,
+                  epoch->full_valid_loss);
+    if (!epoch->checkpoint_path)
+        return;
+    data = measured_epoch_json(epoch);
+    json_add_string(data, "fine_tuned_model_checkpoint", model_id);
+    notes_add(notes, EVENT_INFO, "checkpoint", data, "Checkpoint created at step %zu", epoch->step);
+}
+
 static void on_epoch(void *context, const struct train_epoch *epoch)
 {
+    const struct error no_memory = {.code = ERR_NO_MEMORY};
     struct run *run = context;
     struct job_change none = JOB_CHANGE_NONE;
     struct checkpoint_record checkpoint;
     struct error err = {0};
     struct notes notes;
+    int tries = 0;
 
     if (!fill_checkpoint(run, epoch, &checkpoint, &err)) {
         log_failure(run, "name a checkpoint", &err);
@@ -315,10 +329,11 @@ static void on_epoch(void *context, const struct train_epoch *epoch)
         return;
     }
     notes_init(&notes);
-    if (epoch->has_validation)
-        notes_add(&notes, EVENT_INFO, "validation", measured_epoch_json(epoch),
-                  "Epoch %zu, step %zu: full validation loss=%.4f", epoch->epoch, epoch->step,
-                  epoch->full_valid_loss);
+    do {
+        notes_release(&notes);
+        notes_init(&notes);
+        note_epoch(epoch, checkpoint.model_id, &notes);
+    } while (notes.failed && try_again(&no_memory, &tries));
     if (epoch->checkpoint_path)
         keep_checkpoint(run, epoch, &checkpoint, &notes);
     else if (notes.count)
