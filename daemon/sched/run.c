@@ -108,7 +108,7 @@ static bool update(struct run *run, const struct job_change *change, const struc
 static void add_warning(struct run *run, const char *rule, const char *text)
 {
     struct job_change change = JOB_CHANGE_NONE;
-    struct error err = {0}, shown = {0};
+    struct error err = {0}, shown;
     struct notes notes;
     char *warnings = NULL;
 
