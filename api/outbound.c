@@ -1,6 +1,7 @@
 #include "api/outbound.h"
 
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdint.h>
 #include <string.h>
 #include <strings.h>
@@ -41,25 +42,35 @@ static enum listed look_up(const char *hosts, const char *host)
     return found;
 }
 
-/* A part of the URL into ret_text, "" where it has none. */
+/* The parts of a URL, each "" where it has none; one that is too long is cut. */
+struct parts {
+    char scheme[16], user[8], password[8], host[HOST_MAX + 1];
+};
+
+/* False: there was no memory. */
 static bool get_part(CURLU *url, CURLUPart part, char *ret_text, size_t capacity)
 {
     char *text = NULL;
-    bool fits = true;
+    const CURLUcode code = curl_url_get(url, part, &text, 0);
 
-    ret_text[0] = '\0';
-    if (curl_url_get(url, part, &text, 0) == CURLUE_OK && text) {
-        fits = strlen(text) < capacity;
-        if (fits)
-            memcpy(ret_text, text, strlen(text) + 1);
-    }
+    (void)snprintf(ret_text, capacity, "%s", code == CURLUE_OK && text ? text : "");
     curl_free(text);
-    return fits;
+    return code != CURLUE_OUT_OF_MEMORY;
+}
+
+static bool get_parts(CURLU *url, struct parts *parts)
+{
+    return get_part(url, CURLUPART_SCHEME, parts->scheme, sizeof(parts->scheme)) &&
+           get_part(url, CURLUPART_USER, parts->user, sizeof(parts->user)) &&
+           get_part(url, CURLUPART_PASSWORD, parts->password, sizeof(parts->password)) &&
+           get_part(url, CURLUPART_HOST, parts->host, sizeof(parts->host));
 }
 
 static bool read_host(CURLU *parsed, const char *text, char ret_host[HOST_MAX], struct error *err)
 {
-    char scheme[16], user[8], host[HOST_MAX];
+    struct parts parts = {0};
+    char *const host = parts.host;
+    CURLUcode code;
     size_t size;
 
     for (const char *at = text; *at; at++) {
@@ -67,17 +78,18 @@ static bool read_host(CURLU *parsed, const char *text, char ret_host[HOST_MAX], 
             return error_set_param(err, ERR_INVALID, "url",
                                    "the URL has a blank or control character");
     }
-    if (curl_url_set(parsed, CURLUPART_URL, text, 0) != CURLUE_OK ||
-        !get_part(parsed, CURLUPART_SCHEME, scheme, sizeof(scheme)) ||
-        (strcmp(scheme, "http") != 0 && strcmp(scheme, "https") != 0))
+    code = curl_url_set(parsed, CURLUPART_URL, text, 0);
+    if (code == CURLUE_OUT_OF_MEMORY || (code == CURLUE_OK && !get_parts(parsed, &parts)))
+        return error_set(err, ERR_NO_MEMORY, "no memory for a URL");
+    if (code != CURLUE_OK ||
+        (strcmp(parts.scheme, "http") != 0 && strcmp(parts.scheme, "https") != 0))
         return error_set_param(err, ERR_INVALID, "url",
                                "'%.100s' is no URL of http or https, such as "
                                "https://example.com/hook",
                                text);
-    if (!get_part(parsed, CURLUPART_USER, user, sizeof(user)) || user[0] ||
-        !get_part(parsed, CURLUPART_PASSWORD, user, sizeof(user)) || user[0])
+    if (parts.user[0] || parts.password[0])
         return error_set_param(err, ERR_INVALID, "url", "the URL has a user or password in it");
-    if (!get_part(parsed, CURLUPART_HOST, host, sizeof(host)) || !host[0])
+    if (!host[0] || strlen(host) >= HOST_MAX)
         return error_set_param(err, ERR_INVALID, "url", "the URL has no host that could be called");
     size = strlen(host);
     if (host[0] == '[' && host[size - 1] == ']') { /* lists have addresses without brackets */
@@ -86,7 +98,7 @@ static bool read_host(CURLU *parsed, const char *text, char ret_host[HOST_MAX], 
     } else if (size > 1 && host[size - 1] == '.') {
         host[size - 1] = '\0'; /* a rooted name is the same name */
     }
-    memcpy(ret_host, host, sizeof(host));
+    memcpy(ret_host, host, HOST_MAX);
     return true;
 }
 
