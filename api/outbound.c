@@ -1,8 +1,8 @@
 #include "api/outbound.h"
 
 #include <netinet/in.h>
-#include <stdio.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
