@@ -107,6 +107,8 @@ bool jobfilter_read(const struct request *request, struct jobfilter *ret_filter,
     bool ok;
 
     *filter = (struct jobfilter){.wanted.search = request_query(request, "search")};
+    if (!pairs)
+        return error_set(err, ERR_NO_MEMORY, "no memory for a filter");
     ok = read_states(request, filter->states, err) &&
          read_metadata(request, &filter->wanted, pairs, err);
     if (filter->states[0])

@@ -163,12 +163,14 @@ static int ask(sqlite3 *db, const char *text, int64_t *ret_number, char *ret_tex
     if (code == SQLITE_OK)
         code = sqlite3_step(statement);
     if (code == SQLITE_ROW) {
-        const unsigned char *found = sqlite3_column_text(statement, 0);
+        const unsigned char *found = NULL;
 
         *ret_number = sqlite3_column_int64(statement, 0);
-        if (ret_text)
+        if (ret_text) {
+            found = sqlite3_column_text(statement, 0);
             (void)snprintf(ret_text, capacity, "%s", found ? (const char *)found : "");
-        code = SQLITE_OK;
+        }
+        code = ret_text && !found ? SQLITE_NOMEM : SQLITE_OK; /* no text asked for is NULL */
     } else if (code == SQLITE_DONE) {
         code = SQLITE_ERROR;
     }

@@ -229,7 +229,7 @@ const struct json *json_member(const struct json *object, const char *name)
 
 const struct json *json_first(const struct json *array_or_object)
 {
-    return outside(inside(array_or_object)->child);
+    return array_or_object ? outside(inside(array_or_object)->child) : NULL;
 }
 
 const struct json *json_next(const struct json *element)
