@@ -147,6 +147,7 @@ bool links_check(const struct links *links, struct request *request, int64_t *re
     bool genuine =
         given && read_field(request, "expires", &link.expires_unix_s) &&
         (!request_query(request, "size") || read_field(request, "size", &link.size_bytes));
+    bool no_memory;
 
     buf_init(&path, LINKS_URL_BYTES);
     write_path(&link, &path);
@@ -155,7 +156,13 @@ bool links_check(const struct links *links, struct request *request, int64_t *re
         genuine = text_equal_secret(given, signature);
     }
     genuine = genuine && !path.failed;
+    no_memory = path.no_memory;
     buf_release(&path);
+    if (no_memory) {
+        response_refuse(&request->response, 507, "insufficient_storage", NULL,
+                        "no memory to check the link");
+        return false;
+    }
     if (!genuine) {
         response_refuse(&request->response, 403, "invalid_link", NULL,
                         "this address works only as a link that this server has given: with its "

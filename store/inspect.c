@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -193,6 +194,17 @@ static bool check_version(const struct inspecting *at, int64_t version, struct e
                      at->path, (long long)version, MIGRATION_COUNT);
 }
 
+/* The check tells a page that could not be read as it tells damage, with SQLite's code behind it. */
+static int code_behind(const char *answer)
+{
+    static const char words[] = "unable to get the page. error code=";
+    const char *at = strstr(answer, words);
+    const long code = at ? strtol(at + strlen(words), NULL, 10) : SQLITE_CORRUPT;
+
+    return (code & 0xff) == SQLITE_NOMEM || (code & 0xff) == SQLITE_IOERR ? (int)code
+                                                                          : SQLITE_CORRUPT;
+}
+
 static bool check_content(struct inspecting *at, struct inspection *found, struct error *err)
 {
     char answer[128] = "", what[224];
@@ -210,12 +222,12 @@ static bool check_content(struct inspecting *at, struct inspection *found, struc
         code = ask(at->db, "SELECT count(*) FROM pragma_foreign_key_check", &found->dangling_count,
                    NULL, 0);
     else if (code == SQLITE_OK)
-        code = SQLITE_CORRUPT;
+        code = code_behind(answer);
     found->complete = code == SQLITE_OK;
     if (code == SQLITE_OK || code == SQLITE_INTERRUPT)
         return true;
     if (code != SQLITE_CORRUPT && code != SQLITE_NOTADB)
-        return error_set(err, ERR_IO, "read database '%s': %s", at->path, sqlite3_errmsg(at->db));
+        return error_set(err, ERR_IO, "read database '%s': %s", at->path, sqlite3_errstr(code));
     (void)snprintf(what, sizeof(what), "is damaged (%s; 'sqlite3 FILE .recover' may save its rows)",
                    answer[0] ? answer : sqlite3_errmsg(at->db));
     return refuse(at, what, err);
