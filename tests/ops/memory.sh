@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Memory stays flat: over a large upload, and over 2,000 steps of a tiny job while a client follows its stream
-# (resident memory of the daemon at step 200, at step 2,000 and after the end, from /proc).
+# Memory stays flat: over a large upload, and over thousands of steps of a tiny job while a client follows its
+# stream (resident memory of the daemon at a step, 2,000 steps later and after the end, from /proc).
 #   tests/ops/memory.sh OUT
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -28,22 +28,25 @@ expect "and does not lie in memory: $grown kB more at the peak" [ $grown -lt 409
 rm "$work/large.jsonl"
 
 create_lasting mini
-expect "a job of more than 2,000 steps is taken" is "$status" 200
+expect "a job of thousands of steps is taken" is "$status" 200
 curl -sN "$url/v1/fine_tuning/jobs/$id/events?stream=true" >"$work/stream" &
 reader=$!
 
 resident_kb() { sed -n 's/^VmRSS:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$daemon/status"; }
 steps() { curl -s "$url/v1/fine_tuning/jobs/$id" | field completed_steps; }
 made() { [ "$(steps)" -ge "$1" ] 2>/dev/null; }
-wait_for 60 made 200
+# SQLite's cache of pages fills up to its 2 MB by step 4,000. A sanitizer is too slow to wait for that, and finds
+# what is lost by itself.
+from=5000 growth_max=1024
+ldd "$out/needled" | grep -q 'lib[at]san' && from=200 growth_max=3072
+wait_for 200 made $from
 first_step=$(steps) first=$(resident_kb)
-wait_for 200 made 2000
+wait_for 200 made $((from + 2000))
 last_step=$(steps) last=$(resident_kb)
 call -X POST "$url/v1/fine_tuning/jobs/$id/cancel"
 wait $reader
 after=$(resident_kb)
 expect "all steps are told" is "$(grep -c '^event: metrics' "$work/stream")" "$(steps)"
-# SQLite's cache of pages fills up meanwhile, to 2 MB; by when depends on how many steps go into one commit.
-flat() { [ "$last_step" -ge 2000 ] && [ $((last - first)) -le 3072 ] && [ $((after - first)) -le 3072 ]; }
+flat() { [ "$last_step" -ge $((from + 2000)) ] && [ $((last - first)) -le $growth_max ] && [ $((after - first)) -le $growth_max ]; }
 expect "memory is flat: $first kB at step $first_step, $last kB at step $last_step, $after kB after the end" flat
 stop_daemon
