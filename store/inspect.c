@@ -201,6 +201,8 @@ static int code_behind(const char *answer)
     const char *at = strstr(answer, words);
     const long code = at ? strtol(at + strlen(words), NULL, 10) : SQLITE_CORRUPT;
 
+    if (code == SQLITE_IOERR_SHORT_READ) /* the file was cut */
+        return SQLITE_CORRUPT;
     return (code & 0xff) == SQLITE_NOMEM || (code & 0xff) == SQLITE_IOERR ? (int)code
                                                                           : SQLITE_CORRUPT;
 }
