@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -199,12 +198,13 @@ static int code_behind(const char *answer)
 {
     static const char words[] = "unable to get the page. error code=";
     const char *at = strstr(answer, words);
-    const long code = at ? strtol(at + strlen(words), NULL, 10) : SQLITE_CORRUPT;
+    int code = 0;
 
+    for (at = at ? at + strlen(words) : ""; *at >= '0' && *at <= '9' && code < 100000; at++)
+        code = 10 * code + *at - '0';
     if (code == SQLITE_IOERR_SHORT_READ) /* the file was cut */
         return SQLITE_CORRUPT;
-    return (code & 0xff) == SQLITE_NOMEM || (code & 0xff) == SQLITE_IOERR ? (int)code
-                                                                          : SQLITE_CORRUPT;
+    return (code & 0xff) == SQLITE_NOMEM || (code & 0xff) == SQLITE_IOERR ? code : SQLITE_CORRUPT;
 }
 
 static bool check_content(struct inspecting *at, struct inspection *found, struct error *err)
