@@ -7,59 +7,11 @@
 #include "store/files.h"
 #include "tests/support/scratch.h"
 
-#include <dlfcn.h>
-#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 
 #define LOOK_US 5000
-#define LAST_HOLD_US 200000 /* after a stop is asked for: it is heard by then */
-#define PATIENCE_S 240      /* the sanitizers are slow; nothing waits so long when all is well */
-
-/* ---- jobs that stand still -------------------------------------------------------------------- */
-
-static _Atomic int64_t held_step; /* 0: none is held */
-static atomic_bool stopping;
-
-void bench_hold(int64_t step)
-{
-    atomic_store(&held_step, step);
-}
-
-void bench_let_go(void)
-{
-    atomic_store(&held_step, 0);
-}
-
-static void stand_still(int64_t step)
-{
-    for (;;) {
-        const int64_t held = atomic_load(&held_step);
-
-        if (held == 0 || step < held)
-            return;
-        if (atomic_load(&stopping)) {
-            (void)usleep(LAST_HOLD_US);
-            return;
-        }
-        (void)usleep(LOOK_US);
-    }
-}
-
-/* In place of the library's: a worker notes each whole step with one of two numbers (daemon/sched/place.h). */
-ssize_t pwrite(int descriptor, const void *bytes, size_t size, off_t offset)
-{
-    ssize_t (*next)(int, const void *, size_t, off_t);
-    int64_t mark[2]; /* attempt and step */
-
-    *(void **)&next = dlsym(RTLD_NEXT, "pwrite");
-    const ssize_t written = next(descriptor, bytes, size, offset);
-    if (size == sizeof(mark)) {
-        memcpy(mark, bytes, sizeof(mark));
-        stand_still(mark[1]);
-    }
-    return written;
-}
+#define PATIENCE_S 240 /* the sanitizers are slow; nothing waits so long when all is well */
 
 /* ---- the bench -------------------------------------------------------------------------------- */
 
@@ -141,15 +93,15 @@ void bench_start(struct bench *bench)
 
 void bench_stop(struct bench *bench)
 {
-    atomic_store(&stopping, true);
+    hold_end(true);
     scheduler_stop(bench->scheduler);
-    atomic_store(&stopping, false);
+    hold_end(false);
     bench->scheduler = NULL;
 }
 
 void bench_free(struct bench *bench)
 {
-    bench_let_go();
+    hold_let_go();
     bench_stop(bench);
     events_feed_remove(bench->feed, &bench->listener);
     events_feed_free(bench->feed);

@@ -13,6 +13,7 @@
 #include "daemon/sched/events.h"
 #include "daemon/sched/scheduler.h"
 #include "store/jobs.h"
+#include "tests/support/hold.h"
 #include "tests/support/test.h"
 
 #include <pthread.h>
@@ -45,11 +46,6 @@ bool bench_submit(struct bench *bench, char ret_id[STORE_ID_SIZE], struct error 
 /* A small job of rank 2 on the file, with further hyper-parameters as JSON (with '), or "". */
 void bench_submit_small(struct bench *bench, const char *file, const char *more,
                         char ret_id[STORE_ID_SIZE]);
-
-/* Every job stands still once it has made so many steps, the last of them not told yet, until it is let go or the
- * bench is stopped: what a test does meanwhile does not race with its end. */
-void bench_hold(int64_t step);
-void bench_let_go(void);
 
 /* Waits until the job has ended or is in the state (JOB_STATE_COUNT: any end). */
 enum job_state bench_wait(struct bench *bench, const char *job_id, enum job_state wanted);

@@ -195,11 +195,11 @@ static void paused_and_resumed_a_job_ends_as_an_unbroken_one(void **state)
     (void)snprintf(file, sizeof(file), "%s", bench_upload_lines(bench, 40));
     bench_submit_small(bench, file, LONG, whole);
     assert_int_equal(bench_wait(bench, whole, JOB_STATE_COUNT), JOB_SUCCEEDED);
-    bench_hold(3);
+    hold_steps(3);
     bench_submit_small(bench, file, LONG, broken);
     bench_wait_event(bench, broken, "metrics", 0);
     CHECK(scheduler_pause(bench->scheduler, broken, &fault));
-    bench_let_go();
+    hold_let_go();
     bench_get(bench, broken, &record); /* committed before the answer */
     assert_int_equal(record.state, JOB_PAUSED);
     assert_true(record.completed_steps < record.total_steps);
@@ -257,12 +257,12 @@ static void a_paused_job_can_be_cancelled(void **state)
     struct error err = {0};
 
     (void)snprintf(file, sizeof(file), "%s", bench_upload_lines(bench, 40));
-    bench_hold(3);
+    hold_steps(3);
     bench_submit_small(bench, file, LONG, id);
     bench_wait_event(bench, id, "metrics", 0);
     CHECK(scheduler_pause(bench->scheduler, id, &fault));
     CHECK(scheduler_cancel(bench->scheduler, id, &fault));
-    bench_let_go();
+    hold_let_go();
     assert_int_equal(bench_wait(bench, id, JOB_STATE_COUNT), JOB_CANCELLED);
     assert_false(scheduler_resume(bench->scheduler, id, &err));
     assert_int_equal(err.code, ERR_CONFLICT);

@@ -97,12 +97,12 @@ static void other_ends_leave_none(void **state)
     char failed[STORE_ID_SIZE], cancelled[STORE_ID_SIZE];
     const char *const ids[] = {failed, cancelled};
 
-    bench_hold(3);
+    hold_steps(3);
     bench_submit_small(bench, bench_upload_lines(bench, 40), "'n_epochs':50,'batch_size':2",
                        cancelled);
     bench_wait_event(bench, cancelled, "metrics", 0);
     CHECK(scheduler_cancel(bench->scheduler, cancelled, &fault));
-    bench_let_go();
+    hold_let_go();
     bench_submit_small(bench, bench_upload_lines(bench, 4), "'max_len':3", failed);
     assert_int_equal(bench_wait(bench, failed, JOB_STATE_COUNT), JOB_FAILED);
     for (size_t i = 0; i < COUNT_OF(ids); i++) {

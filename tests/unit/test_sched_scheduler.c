@@ -333,12 +333,12 @@ static void cancelling_a_running_job_is_its_last_word(void **state)
     size_t before;
     char id[STORE_ID_SIZE], next[STORE_ID_SIZE];
 
-    bench_hold(3);
+    hold_steps(3);
     bench_submit_small(bench, bench_upload_lines(bench, 40), "'n_epochs':50,'batch_size':2", id);
     bench_wait_event(bench, id, "metrics", 0);
     if (!scheduler_cancel(bench->scheduler, id, &err))
         fail_msg("%s", err.message);
-    bench_let_go();
+    hold_let_go();
     bench_get(bench, id, &job); /* committed before the answer */
     assert_int_equal(job.state, JOB_CANCELLED);
     assert_true(job.completed_steps < job.total_steps);
@@ -407,14 +407,14 @@ static void cancelling_a_waiting_job_leaves_the_running_one_alone(void **state)
     struct error err = {0};
     char a[STORE_ID_SIZE], b[STORE_ID_SIZE];
 
-    bench_hold(3);
+    hold_steps(3);
     bench_submit_small(bench, file, "'n_epochs':6,'batch_size':2", a);
     bench_submit_small(bench, file, "", b);
     bench_wait_event(bench, a, "metrics", 0);
     assert_int_equal(bench_wait(bench, b, JOB_QUEUED), JOB_QUEUED);
     bench_wait_reason(bench, b, "cpu:0 is busy");
     assert_true(scheduler_cancel(bench->scheduler, b, &err));
-    bench_let_go();
+    hold_let_go();
     bench_wait(bench, a, JOB_SUCCEEDED);
     check_feed(bench, b, "cancelled", 0);
 }
@@ -426,7 +426,7 @@ static void a_stopped_daemon_goes_on_where_it_was(void **state)
     int64_t completed;
     char id[STORE_ID_SIZE];
 
-    bench_hold(4);
+    hold_steps(4);
     bench_submit_small(bench, bench_upload_lines(bench, 20), "'n_epochs':4,'batch_size':4", id);
     bench_wait_event(bench, id, "metrics", bench_wait_event(bench, id, "metrics", 0));
     bench_stop(bench); /* how long one takes is for tests/ops/stop.sh */
@@ -437,7 +437,7 @@ static void a_stopped_daemon_goes_on_where_it_was(void **state)
     job_record_release(&job);
     assert_int_equal(bench_count_events(bench, id, "state", "The daemon stopped, checkpointed"), 1);
 
-    bench_let_go();
+    hold_let_go();
     bench_start(bench);
     bench_wait(bench, id, JOB_SUCCEEDED);
     bench_get(bench, id, &job);
@@ -456,7 +456,7 @@ static void a_job_found_running_is_queued_again_and_says_so(void **state)
     char id[STORE_ID_SIZE], other[STORE_ID_SIZE];
 
     /* As a killed daemon leaves them: one running, one whose files were being validated. */
-    bench_hold(3);
+    hold_steps(3);
     bench_submit_small(bench, bench_upload_lines(bench, LINES), "'n_epochs':50,'batch_size':2", id);
     bench_wait_event(bench, id, "metrics", 0);
     bench_stop(bench);
@@ -467,7 +467,7 @@ static void a_job_found_running_is_queued_again_and_says_so(void **state)
     bench_wait_event(bench, id, "metrics", 0);
     assert_int_equal(bench_count_events(bench, id, "state", "The daemon ended while"), 1);
     assert_true(scheduler_cancel(bench->scheduler, id, &err));
-    bench_let_go();
+    hold_let_go();
     bench_wait(bench, other, JOB_SUCCEEDED);
 }
 

@@ -40,7 +40,7 @@ static void start_two(struct bench *bench, char ids[2][STORE_ID_SIZE])
 {
     const char *file = bench_upload_lines(bench, 40);
 
-    bench_hold(3);
+    hold_steps(3);
     for (size_t i = 0; i < 2; i++) {
         bench_submit_small(bench, file, LONG, ids[i]);
         bench_wait_event(bench, ids[i], "metrics", 0);
@@ -67,7 +67,7 @@ static void two_jobs_run_at_once_and_a_third_takes_the_place_of_one(void **state
     bench_wait(bench, third, JOB_QUEUED);
     bench_wait_reason(bench, third, "waits for a device: cpu:0 is busy");
     cancel(bench, ids[1]);
-    bench_let_go();
+    hold_let_go();
     bench_wait(bench, third, JOB_SUCCEEDED);
     check_state(bench, ids[0], JOB_RUNNING, "");
     cancel(bench, ids[0]);
@@ -82,7 +82,7 @@ static void both_go_on_after_a_stop(void **state)
     bench_stop(bench);
     for (size_t i = 0; i < 2; i++)
         check_state(bench, ids[i], JOB_QUEUED, "");
-    bench_let_go();
+    hold_let_go();
     bench_start(bench);
     for (size_t i = 0; i < 2; i++)
         (void)bench_wait_event(bench, ids[i], "metrics",
