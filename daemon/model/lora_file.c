@@ -191,8 +191,24 @@ static bool check_names(const struct weights *weights, const struct safetensors 
     return true;
 }
 
+/* The file states alpha / rank. */
+static bool read_alpha(const struct safetensors *file, size_t rank, float *ret_alpha,
+                       struct error *err)
+{
+    double scale = 0;
+
+    if (!read_number(file, "scale", &scale, err))
+        return false;
+    *ret_alpha = (float)(scale * (double)rank);
+    if (!(*ret_alpha > 0 && isfinite(*ret_alpha)))
+        return error_set(err, ERR_INVALID,
+                         "scale %g and rank %zu give alpha %g, a finite number above 0 is needed",
+                         scale, rank, (double)*ret_alpha);
+    return true;
+}
+
 static bool check_file(const struct weights *weights, const struct safetensors *file,
-                       size_t *ret_rank, double *ret_scale, struct error *err)
+                       size_t *ret_rank, float *ret_alpha, struct error *err)
 {
     size_t rank = 0, in, out;
     double stated = 0;
@@ -217,7 +233,7 @@ static bool check_file(const struct weights *weights, const struct safetensors *
             !check_shape(pair[1], (size_t[]){weights->geometry.layer_count, rank, out}, err))
             return false;
     }
-    if (!read_number(file, "scale", ret_scale, err) || !read_number(file, "rank", &stated, err))
+    if (!read_alpha(file, rank, ret_alpha, err) || !read_number(file, "rank", &stated, err))
         return false;
     if (stated != (double)rank)
         return error_set(err, ERR_INVALID, "the metadata says rank %g, the tensors have rank %zu",
@@ -262,22 +278,26 @@ out:
 bool lora_inspect(const char *path, size_t *ret_rank, double *ret_alpha, struct error *err)
 {
     struct safetensors *file = NULL;
-    double rank = 0, scale = 0;
+    double rank = 0;
+    float alpha = 0;
     bool ok = false;
 
     if (!safetensors_open(path, &file, err))
         return false;
-    if (!read_number(file, "rank", &rank, err) || !read_number(file, "scale", &scale, err))
-        error_wrap(err, "adapter '%s'", path);
-    else if (!(rank >= 1 && rank <= LORA_RANK_MAX && rank == floor(rank)))
-        error_set(err, ERR_INVALID, "adapter '%s': its rank is %g, 1 to %d are possible", path,
-                  rank, LORA_RANK_MAX);
-    else
-        ok = true;
-    if (ok) {
-        *ret_rank = (size_t)rank;
-        *ret_alpha = lora_shortest((float)(scale * rank));
+    if (!read_number(file, "rank", &rank, err))
+        goto out;
+    if (!(rank >= 1 && rank <= LORA_RANK_MAX && rank == floor(rank))) {
+        error_set(err, ERR_INVALID, "its rank is %g, 1 to %d are possible", rank, LORA_RANK_MAX);
+        goto out;
     }
+    if (!read_alpha(file, (size_t)rank, &alpha, err))
+        goto out;
+    *ret_rank = (size_t)rank;
+    *ret_alpha = lora_shortest(alpha);
+    ok = true;
+out:
+    if (!ok)
+        error_wrap(err, "adapter '%s'", path);
     safetensors_close(file);
     return ok;
 }
@@ -288,14 +308,13 @@ bool lora_read(const struct weights *weights, const char *path, struct lora **re
     struct safetensors *file = NULL;
     struct lora *lora = NULL;
     size_t rank = 0;
-    double scale = 0;
+    float alpha = 0;
     bool ok = false;
 
     if (!safetensors_open(path, &file, err))
         return false;
-    if (!check_file(weights, file, &rank, &scale, err) ||
-        !lora_new(weights, rank, (float)(scale * (double)rank), &lora, err) ||
-        !read_values(lora, file, err)) {
+    if (!check_file(weights, file, &rank, &alpha, err) ||
+        !lora_new(weights, rank, alpha, &lora, err) || !read_values(lora, file, err)) {
         error_wrap(err, "adapter '%s'", path);
         goto out;
     }

@@ -300,19 +300,26 @@ static void metadata_that_contradict_the_tensors_are_refused(void **state)
     static const struct {
         const char *scale, *rank, *words[2];
     } cases[] = {
-        {"2.0", "3", {"rank 3", "rank 2"}},      {"2.0", "null", {"'rank'", "number"}},
-        {"2.0", "[2", {"'rank'", "byte"}},       {"\"2\"", "2", {"'scale'", "number"}},
-        {"1e300", "2", {"alpha", "not finite"}}, {"1e999", "2", {"'scale'", "adapter"}},
-        {NULL, "2", {"'scale'", "no 'scale'"}},
+        {"2.0", "3", {"rank 3", "rank 2"}},     {"2.0", "null", {"'rank'", "number"}},
+        {"2.0", "[2", {"'rank'", "byte"}},      {"\"2\"", "2", {"'scale'", "number"}},
+        {"1e300", "2", {"alpha", "finite"}},    {"1e999", "2", {"'scale'", "adapter"}},
+        {"0.0", "2", {"alpha 0", "above 0"}},   {"-2.0", "2", {"alpha -4", "above 0"}},
+        {"1e-60", "2", {"alpha 0", "above 0"}}, {NULL, "2", {"'scale'", "no 'scale'"}},
     };
     struct bench bench = bench_new(1);
     struct adapter adapter = adapter_open(1);
+    size_t rank = 0;
+    double alpha = 0;
 
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         adapter.metadata[0] = (struct metadata_out){"rank", cases[i].rank};
         adapter.metadata[1] = (struct metadata_out){"scale", cases[i].scale};
         adapter.metadata_count = cases[i].scale ? 2 : 1;
         expect_refused(&bench, &adapter, cases[i].words[0], cases[i].words[1]);
+        /* Without the tensors rank 3 is as good as 2. */
+        if (strcmp(cases[i].rank, "3") != 0)
+            assert_false(lora_inspect(scratch_path(scratch_shared, "spoiled"), &rank, &alpha,
+                                      &(struct error){0}));
     }
     safetensors_close(adapter.file);
     bench_free(&bench);
