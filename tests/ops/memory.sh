@@ -35,10 +35,8 @@ reader=$!
 resident_kb() { sed -n 's/^VmRSS:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$daemon/status"; }
 steps() { curl -s "$url/v1/fine_tuning/jobs/$id" | field completed_steps; }
 made() { [ "$(steps)" -ge "$1" ] 2>/dev/null; }
-# SQLite's cache of pages fills up to its 2 MB by step 4,000. A sanitizer is too slow to wait for that, and finds
-# what is lost by itself.
+# SQLite's cache of pages fills up to its 2 MB by step 4,000.
 from=5000 growth_max=1024
-ldd "$out/needled" | grep -q 'lib[at]san' && from=200 growth_max=3072
 wait_for 200 made $from
 first_step=$(steps) first=$(resident_kb)
 wait_for 200 made $((from + 2000))
