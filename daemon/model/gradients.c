@@ -232,7 +232,8 @@ bool weight_gradients_new(const struct weights *weights, struct weight_gradients
     size_t packed = 1;
 
     if (!gradients)
-        return error_set(err, ERR_NO_MEMORY, "%zu bytes for the gradients", sizeof *gradients);
+        return error_set(err, ERR_NO_MEMORY, "no memory for the gradients (%zu bytes)",
+                         sizeof *gradients);
     gradients->backend = weights->backend;
     lay_out(gradients, g);
     for (size_t i = 0; i < gradients->slot_count; i++)
@@ -244,7 +245,8 @@ bool weight_gradients_new(const struct weights *weights, struct weight_gradients
     gradients->layers = calloc(g->layer_count, sizeof *gradients->layers);
     if (!gradients->packed || !gradients->layers) {
         weight_gradients_free(gradients);
-        return error_set(err, ERR_NO_MEMORY, "%zu bytes for the gradients", packed * sizeof(float));
+        return error_set(err, ERR_NO_MEMORY, "no memory for the gradients (%zu bytes)",
+                         packed * sizeof(float));
     }
     gradients->values =
         backend_alloc(weights->backend, gradients->value_count * sizeof *gradients->values);

@@ -151,7 +151,7 @@ bool model_open(struct backend *be, const char *folder, const struct model_spec 
 
     struct model *model = calloc(1, sizeof *model);
     if (!model)
-        return error_set(err, ERR_NO_MEMORY, "%zu bytes for a model", sizeof *model);
+        return error_set(err, ERR_NO_MEMORY, "no memory for a model (%zu bytes)", sizeof *model);
     if (!open_parts(model, be, path, spec, stop, err)) {
         model_close(model);
         return false;

@@ -66,7 +66,8 @@ bool network_new(struct weights *weights, const struct lora *lora,
     const size_t targets = limits->max_targets + 1; /* never an empty array */
 
     if (!network)
-        return error_set(err, ERR_NO_MEMORY, "%zu bytes for a network", sizeof *network);
+        return error_set(err, ERR_NO_MEMORY, "no memory for a network (%zu bytes)",
+                         sizeof *network);
     network->weights = weights;
     network->lora = lora;
     network->limits = *limits;
