@@ -102,15 +102,15 @@ static void settle(struct courier *courier, struct delivery_record *delivery)
                   delivery->event_id, delivery->last_error);
 }
 
-static bool switch_off(struct store *store, const struct call *call, struct error *err)
+static bool keep_gone(struct store *store, const struct call *call, struct error *err)
 {
-    const char *id = call->delivery.webhook_id;
-    bool changed = false;
+    bool switched_off = false;
 
-    if (!webhooks_switch_off(store, id, call->url, &changed, err))
+    if (!deliveries_update_gone(store, &call->delivery, call->url, &switched_off, err))
         return false;
-    if (changed)
-        log_write_for(LOG_LEVEL_WARN, "webhook", id, "answered 410: it is switched off");
+    if (switched_off)
+        log_write_for(LOG_LEVEL_WARN, "webhook", call->delivery.webhook_id,
+                      "answered 410: it is switched off");
     return true;
 }
 
@@ -123,8 +123,8 @@ static bool keep(struct courier *courier, struct call *call, struct error *err)
 
     settle(courier, delivery);
     ok = stores_take(courier->options.stores, &store, err) &&
-         deliveries_update(store, delivery, err) &&
-         (delivery->last_status != 410 || switch_off(store, call, err));
+         (delivery->last_status == 410 ? keep_gone(store, call, err)
+                                       : deliveries_update(store, delivery, err));
     stores_give(courier->options.stores, store);
     return ok;
 }

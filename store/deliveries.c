@@ -130,6 +130,16 @@ bool deliveries_update(struct store *store, const struct delivery_record *delive
     return sql_run(store, statement, err);
 }
 
+bool deliveries_update_gone(struct store *store, const struct delivery_record *delivery,
+                            const char *url, bool *ret_switched_off, struct error *err)
+{
+    return sql_begin(store, err) && sql_finish(store,
+                                               deliveries_update(store, delivery, err) &&
+                                                   webhooks_switch_off(store, delivery->webhook_id,
+                                                                       url, ret_switched_off, err),
+                                               err);
+}
+
 bool deliveries_list(struct store *store, const char *webhook_id, size_t limit,
                      struct delivery_record **ret_deliveries, size_t *ret_count, bool *ret_has_more,
                      struct error *err)

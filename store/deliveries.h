@@ -41,6 +41,9 @@ MUST_CHECK bool deliveries_find_next(struct store *store, int64_t *ret_next_unix
 /* Keeps next_unix_s, attempt_count, last_status and last_error. One that is gone is fine. */
 MUST_CHECK bool deliveries_update(struct store *store, const struct delivery_record *delivery,
                                   struct error *err);
+/* The same where url is gone for good, and webhooks_switch_off with it: both or neither. */
+MUST_CHECK bool deliveries_update_gone(struct store *store, const struct delivery_record *delivery,
+                                       const char *url, bool *ret_switched_off, struct error *err);
 /* Of a webhook, newest first. */
 MUST_CHECK bool deliveries_list(struct store *store, const char *webhook_id, size_t limit,
                                 struct delivery_record **ret_deliveries, size_t *ret_count,

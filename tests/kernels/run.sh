@@ -117,7 +117,9 @@ else
     skip "kernels for OpenCL" "clang is not installed"
 fi
 if command -v hipcc >/dev/null; then
-    each_kernel "HIP" hipcc -x hip --offload-arch=gfx90a -std=c++17 -O2 -Wall -Wextra -Werror -I. -c -o /dev/null
+    # it leaves an empty folder per kernel
+    mkdir "$logs/hip"
+    TMPDIR=$logs/hip each_kernel "HIP" hipcc -x hip --offload-arch=gfx90a -std=c++17 -O2 -Wall -Wextra -Werror -I. -c -o /dev/null
 else
     skip "kernels for HIP" "hipcc is not installed"
 fi

@@ -295,6 +295,43 @@ static void deliveries_do_not_wait_for_ever_for_a_webhook_that_is_off(void **sta
     assert_int_equal(ask(store, "SELECT count(*) FROM deliveries"), 1);
 }
 
+/* Whoever sees that the receiver is gone finds its webhook off. */
+static void a_receiver_that_is_gone_is_kept_with_its_webhook_off_or_not_at_all(void **state)
+{
+    struct database *database = *state;
+    struct store *store = database->store;
+    struct webhook_record webhook = {.id = "we-0",
+                                     .url = "http://a",
+                                     .types = ",fine_tuning.job.succeeded,",
+                                     .all_jobs = true,
+                                     .enabled = true};
+    struct delivery_record *deliveries = NULL;
+    size_t count = 0;
+    bool more, switched_off = false;
+    struct error err = {0};
+
+    CHECK(webhooks_insert(store, &webhook, 10, &fault));
+    begin_job(store, "ftjob-1");
+    end_job(store, "ftjob-1", false);
+    CHECK(deliveries_list(store, "we-0", 10, &deliveries, &count, &more, &fault));
+    assert_int_equal(count, 1);
+    deliveries[0].last_status = 410;
+    assert_int_equal(sqlite3_exec(store->db,
+                                  "CREATE TEMP TRIGGER refuse BEFORE UPDATE OF enabled ON webhooks"
+                                  " BEGIN SELECT raise(FAIL, 'refused'); END",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    assert_false(deliveries_update_gone(store, &deliveries[0], "http://a", &switched_off, &err));
+    assert_int_equal(ask(store, "SELECT last_status FROM deliveries"), 0);
+    assert_int_equal(sqlite3_exec(store->db, "DROP TRIGGER refuse", NULL, NULL, NULL), SQLITE_OK);
+    CHECK(deliveries_update_gone(store, &deliveries[0], "http://a", &switched_off, &fault));
+    assert_true(switched_off);
+    assert_int_equal(ask(store, "SELECT last_status FROM deliveries"), 410);
+    assert_int_equal(ask(store, "SELECT enabled FROM webhooks"), 0);
+    delivery_release(&deliveries[0]);
+    free(deliveries);
+}
+
 /* ---- sizes -------------------------------------------------------------------------------------- */
 
 struct reading {
@@ -429,6 +466,7 @@ int main(void)
         CASE(a_list_can_be_emptied_while_it_is_paged),
         CASE(places_of_the_deleted_are_forgotten),
         CASE(deliveries_do_not_wait_for_ever_for_a_webhook_that_is_off),
+        CASE(a_receiver_that_is_gone_is_kept_with_its_webhook_off_or_not_at_all),
         CASE(the_log_stays_short_while_readers_never_pause),
         CASE(the_log_is_cut_once_a_long_read_has_ended),
         CASE(a_job_costs_what_is_said),
