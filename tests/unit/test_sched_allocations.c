@@ -9,81 +9,15 @@
 #include "daemon/model/tokenizer.h"
 #include "daemon/train/checkpoint.h"
 #include "store/files.h"
+#include "tests/support/allocations.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <malloc.h>
 #include <sys/stat.h>
 
 #define MINI "tests/fixtures/needle3/mini"
-
-/* ---- allocations that fail: this program's come before the library's ------------------------------- */
-
-static _Thread_local size_t seen, fails_at; /* 0: none */
-static _Thread_local size_t fails_in_a_row = 1;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-static const bool can_fail = false; /* a sanitizer has its own */
-#else
-static const bool can_fail = true;
-
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *memory, size_t size);
-
-static bool fails(void)
-{
-    if (fails_at == 0 || ++seen < fails_at || seen >= fails_at + fails_in_a_row)
-        return false;
-    errno = ENOMEM;
-    return true;
-}
-
-void *malloc(size_t size)
-{
-    return fails() ? NULL : __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size)
-{
-    return fails() ? NULL : __libc_calloc(count, size);
-}
-
-void *realloc(void *memory, size_t size)
-{
-    return fails() ? NULL : __libc_realloc(memory, size);
-}
-#endif
-
-/* Tells the story with each allocation failing in turn, every `stride`th of them, until it is not reached
- * any more. The story says how it went; `check` looks at what is left behind, after a failure too. */
-static void fail_each(bool (*story)(void *context, struct error *err),
-                      void (*check)(void *context, bool ok), void *context, size_t stride)
-{
-    size_t failed_count = 0, nth = 1;
-    bool reached = can_fail;
-
-    for (; reached; nth += stride) {
-        struct error err = {0};
-        bool ok;
-
-        seen = 0;
-        fails_at = nth;
-        ok = story(context, &err);
-        reached = seen >= nth;
-        fails_at = 0;
-        if (!ok && err.code != ERR_NO_MEMORY)
-            fail_msg("allocation %zu: %s: %s", nth, error_code_name(err.code), err.message);
-        failed_count += !ok;
-        if (check)
-            check(context, ok);
-    }
-    print_message("%zu allocations, one in %zu failed, %zu times the story did\n", nth - stride - 1,
-                  stride, failed_count);
-    assert_true(failed_count > 0);
-}
 
 /* ---- stories ------------------------------------------------------------------------------------------ */
 
@@ -106,9 +40,9 @@ static bool read_and_print_json(void *context, struct error *err)
 static void json_says_that_there_is_no_memory(void **state)
 {
     (void)state;
-    if (!can_fail)
+    if (!allocations_can_fail)
         skip();
-    fail_each(read_and_print_json, NULL, NULL, 1);
+    allocations_fail_each(read_and_print_json, NULL, NULL, 1);
 }
 
 static bool open_base(void *context, struct error *err)
@@ -125,9 +59,9 @@ static bool open_base(void *context, struct error *err)
 static void a_base_is_opened_whole_or_not_at_all(void **state)
 {
     (void)state;
-    if (!can_fail)
+    if (!allocations_can_fail)
         skip();
-    fail_each(open_base, NULL, NULL, 1);
+    allocations_fail_each(open_base, NULL, NULL, 1);
 }
 
 struct uploading {
@@ -200,7 +134,7 @@ static void an_upload_is_kept_whole_or_leaves_nothing(void **state)
     struct error err = {0};
 
     (void)state;
-    if (!can_fail)
+    if (!allocations_can_fail)
         skip();
     uploading.folder = scratch_new();
     (void)snprintf(uploading.database, sizeof(uploading.database), "%s/needled.db",
@@ -209,14 +143,14 @@ static void an_upload_is_kept_whole_or_leaves_nothing(void **state)
     assert_int_equal(mkdir(uploading.uploads, 0700), 0);
     assert_true(store_open(uploading.database, true, &store, &err));
     store_close(store);
-    fail_each(upload, check_uploads, &uploading, 1);
+    allocations_fail_each(upload, check_uploads, &uploading, 1);
 
     /* Nor does a failure leave a transaction open, in which nothing later could be written: rolling back needs
      * no memory. */
     assert_true(store_open(uploading.database, false, &uploading.shared, &err));
-    fails_in_a_row = 100;
-    fail_each(upload, check_uploads, &uploading, 1);
-    fails_in_a_row = 1;
+    allocations_in_a_row = 100;
+    allocations_fail_each(upload, check_uploads, &uploading, 1);
+    allocations_in_a_row = 1;
     store_close(uploading.shared);
     scratch_free(uploading.folder);
 }
@@ -255,10 +189,10 @@ static void a_checkpoint_is_written_whole_or_not_at_all(void **state)
     char *folder;
 
     (void)state;
-    if (!can_fail)
+    if (!allocations_can_fail)
         skip();
     folder = scratch_new();
-    fail_each(write_and_read, check_no_temporary, folder, 1);
+    allocations_fail_each(write_and_read, check_no_temporary, folder, 1);
     scratch_free(folder);
 }
 
@@ -303,15 +237,15 @@ static void a_tokenizer_says_that_there_is_no_memory(void **state)
     size_t used;
 
     (void)state;
-    if (!can_fail)
+    if (!allocations_can_fail)
         skip();
     assert_true(tokenizer_open(MINI "/tokenizer.model", &tokenizer, &err));
     used = mallinfo2().uordblks;
-    for (fails_in_a_row = 1; fails_in_a_row <= 4; fails_in_a_row += 3) {
-        fail_each(load_tokenizer, NULL, NULL, fails_in_a_row == 1 ? 1 : 7);
-        fail_each(encode_and_decode, NULL, tokenizer, 1);
+    for (allocations_in_a_row = 1; allocations_in_a_row <= 4; allocations_in_a_row += 3) {
+        allocations_fail_each(load_tokenizer, NULL, NULL, allocations_in_a_row == 1 ? 1 : 7);
+        allocations_fail_each(encode_and_decode, NULL, tokenizer, 1);
     }
-    fails_in_a_row = 1;
+    allocations_in_a_row = 1;
     assert_in_range(mallinfo2().uordblks, 0, used + 4096);
     tokenizer_close(tokenizer);
 }
