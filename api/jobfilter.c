@@ -42,6 +42,7 @@ static bool add_pair(struct json *pairs, const struct query_field *field, struct
         json_add_string(pair, NULL, key);
         json_add_string(pair, NULL, field->value);
         json_add(pairs, NULL, pair);
+        ok = json_is_whole(pairs) || error_set(err, ERR_NO_MEMORY, "no memory for a filter");
     }
     free(key);
     return ok;

@@ -12,15 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct json *stored(const char *text)
-{
-    struct json *json = NULL;
-
-    if (!text || !json_parse(text, strlen(text), &json, NULL))
-        return NULL;
-    return json;
-}
-
 static void add_text(struct json *object, const char *name, const char *text)
 {
     json_add_string(object, name, text[0] ? text : NULL);
@@ -130,10 +121,8 @@ struct json *objects_model(const struct model_record *model, int64_t depth)
 static struct json *hyperparameters(const struct job_record *job)
 {
     static const char *const required[] = {"n_epochs", "batch_size", "learning_rate_multiplier"};
-    struct json *object = stored(job->hyperparameters_json);
+    struct json *object = json_parse_or(job->hyperparameters_json, json_new_object);
 
-    if (!object)
-        object = json_new_object();
     for (size_t i = 0; object && i < COUNT_OF(required); i++) {
         if (!json_member(object, required[i]))
             json_add_null(object, required[i]);
@@ -153,17 +142,16 @@ static struct json *method(const struct job_record *job)
 
 static struct json *job_error(const struct job_record *job)
 {
-    struct json *object, *lines;
+    struct json *object;
 
     if (job->state != JOB_FAILED)
-        return NULL;
+        return json_new_null();
     object = json_new_object();
     json_add_string(object, "code", job->error_code[0] ? job->error_code : "failed");
     json_add_string(object, "message", job->error_message);
     add_text(object, "param", job->error_param);
-    lines = stored(job->error_lines_json);
-    if (lines)
-        json_add(object, "lines", lines);
+    if (job->error_lines_json && job->error_lines_json[0])
+        json_add(object, "lines", json_parse_or(job->error_lines_json, json_new_array));
     return object;
 }
 
@@ -182,11 +170,13 @@ static void add_files(struct json *object, const struct json *inputs, const char
 /* What Needle's platform has and OpenAI's API has not. */
 static void add_platform_fields(struct json *object, const struct job_record *job)
 {
-    struct json *inputs = stored(job->inputs_json);
+    struct json *inputs = json_parse_or(job->inputs_json, json_new_null);
     char name[2 * STORE_NAME_SIZE];
 
     name_it(job->suffix, job->base_model, job->id, name, sizeof(name));
     json_add_string(object, "name", name);
+    if (!inputs)
+        json_add(object, "training_files", NULL); /* no memory: there is no answer */
     add_files(object, inputs, "training_files", job->training_file);
     add_files(object, inputs, "validation_files", job->validation_file);
     add_files(object, inputs, "test_files", "");
@@ -198,8 +188,6 @@ static void add_platform_fields(struct json *object, const struct job_record *jo
 /* What neither hosted API has. */
 static void add_own_fields(struct json *object, const struct job_record *job)
 {
-    struct json *warnings = stored(job->warnings_json);
-
     json_add_string(object, "base_model", job->base_model);
     add_text(object, "parent_model", job->parent_model);
     add_text(object, "created_by", job->owner);
@@ -212,17 +200,16 @@ static void add_own_fields(struct json *object, const struct job_record *job)
     add_time(object, "started_at", job->started_unix_s);
     add_text(object, "status_reason", job->state_reason);
     json_add_int(object, "attempts", job->attempt_count);
-    json_add(object, "plan", stored(job->plan_json));
-    json_add(object, "warnings", warnings ? warnings : json_new_array());
+    json_add(object, "plan", json_parse_or(job->plan_json, json_new_null));
+    json_add(object, "warnings", json_parse_or(job->warnings_json, json_new_array));
 }
 
 /* What the job would go on from now: null before the first one, and when it has ended. */
 static void add_resume_checkpoint(struct json *object, const struct job_outlook *outlook)
 {
-    struct json *kept = NULL;
+    struct json *kept = outlook->kept_unix_s > 0 ? json_new_object() : json_new_null();
 
     if (outlook->kept_unix_s > 0) {
-        kept = json_new_object();
         json_add_int(kept, "step", outlook->kept_step);
         json_add_int(kept, "created_at", outlook->kept_unix_s);
         json_add_int(kept, "bytes", outlook->kept_bytes);
@@ -265,7 +252,7 @@ struct json *objects_job(const struct job_record *job, const struct job_outlook 
     json_add_int(object, "seed", job->seed);
     add_time(object, "estimated_finish", outlook->finish_unix_s);
     json_add(object, "integrations", json_new_array());
-    json_add(object, "metadata", stored(job->metadata_json));
+    json_add(object, "metadata", json_parse_or(job->metadata_json, json_new_null));
     add_text(object, "user_provided_suffix", job->suffix);
     add_place(object, job, outlook);
     add_resume_checkpoint(object, outlook);
@@ -286,7 +273,7 @@ struct json *objects_event(const struct event_record *event)
     json_add_string(object, "level", event_level_name(event->level));
     json_add_string(object, "message", event->message ? event->message : "");
     json_add_string(object, "type", event->type);
-    json_add(object, "data", stored(event->data_json));
+    json_add(object, "data", json_parse_or(event->data_json, json_new_null));
     json_add_string(object, "fine_tuning_job_id", event->job_id);
     json_add_int(object, "number", event->number);
     return object;

@@ -86,26 +86,19 @@ static bool compare(struct store *store, const char *sweep_id, struct comparison
 
 /* ---- shown -------------------------------------------------------------------------------------------- */
 
-static struct json *parsed(const char *text)
-{
-    struct json *json = NULL;
-
-    return text && json_parse(text, strlen(text), &json, NULL) ? json : NULL;
-}
-
 /* What the job was given of the varied fields, as it took them. */
 static struct json *values_of(const struct job_record *job, const struct json *varied)
 {
-    struct json *values = json_new_object(), *hyper = parsed(job->hyperparameters_json);
+    struct json *values = json_new_object(), *hyper;
 
-    for (const struct json *field = varied ? json_first(varied) : NULL; field;
-         field = json_next(field)) {
-        const struct json *value = hyper ? json_member(hyper, json_name(field)) : NULL;
-
+    hyper = json_parse_or(job->hyperparameters_json, json_new_null);
+    if (!hyper)
+        json_add(values, "seed", NULL); /* no memory: there is no answer */
+    for (const struct json *field = json_first(varied); field; field = json_next(field)) {
         if (strcmp(json_name(field), "seed") == 0)
             json_add_int(values, "seed", job->seed);
         else
-            json_add(values, json_name(field), value ? json_copy(value) : NULL);
+            json_add(values, json_name(field), json_copy(json_member(hyper, json_name(field))));
     }
     json_free(hyper);
     return values;
@@ -177,7 +170,7 @@ static struct json *sweep_json(const struct sweep_record *sweep,
                                const struct comparison *comparison)
 {
     struct json *object = json_new_object(), *rows = json_new_array();
-    struct json *varied = parsed(sweep->varied_json);
+    struct json *varied = json_parse_or(sweep->varied_json, json_new_null);
     size_t counts[JOB_STATE_COUNT] = {0};
 
     for (size_t i = 0; i < comparison->count; i++) {

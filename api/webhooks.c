@@ -298,13 +298,11 @@ bool webhooks_handle_test(struct request *request, struct error *err)
 
 static struct json *delivery_json(const struct delivery_record *delivery)
 {
-    struct json *object = json_new_object(), *event = NULL;
+    struct json *object = json_new_object();
     const char *state = "waiting";
 
     if (delivery->next_unix_s == 0)
         state = delivery->last_error[0] ? "given_up" : "delivered";
-    if (!json_parse(delivery->body, strlen(delivery->body), &event, NULL))
-        event = NULL;
     json_add_string(object, "id", delivery->event_id);
     json_add_string(object, "object", "webhook_delivery");
     json_add_string(object, "status", state);
@@ -319,7 +317,7 @@ static struct json *delivery_json(const struct delivery_record *delivery)
     else
         json_add_null(object, "last_status_code");
     json_add_string(object, "last_error", delivery->last_error[0] ? delivery->last_error : NULL);
-    json_add(object, "event", event);
+    json_add(object, "event", json_parse_or(delivery->body, json_new_null));
     return object;
 }
 

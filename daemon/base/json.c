@@ -158,6 +158,16 @@ bool json_parse(const char *text, size_t size, struct json **ret_json, struct er
     return true;
 }
 
+struct json *json_parse_or(const char *text, struct json *(*json_new)(void))
+{
+    struct json *json = NULL;
+    struct error err = {0};
+
+    if (text && json_parse(text, strlen(text), &json, &err))
+        return json;
+    return err.code == ERR_NO_MEMORY ? NULL : json_new();
+}
+
 const char *json_library_version(void)
 {
     return cJSON_Version();
@@ -404,6 +414,11 @@ struct json *json_new_array(void)
     return outside(cJSON_CreateArray());
 }
 
+struct json *json_new_null(void)
+{
+    return outside(cJSON_CreateNull());
+}
+
 static void add(struct json *parent, const char *name, cJSON *child)
 {
     cJSON *item = inside(parent);
@@ -464,12 +479,21 @@ void json_add_null(struct json *object, const char *name)
 
 void json_add(struct json *object_or_array, const char *name, struct json *child)
 {
-    add(object_or_array, name, child ? inside(child) : cJSON_CreateNull());
+    add(object_or_array, name, child ? inside(child) : NULL);
 }
 
 struct json *json_copy(const struct json *json)
 {
-    return outside(cJSON_Duplicate(inside(json), true));
+    return json ? outside(cJSON_Duplicate(inside(json), true)) : json_new_null();
+}
+
+bool json_is_whole(const struct json *json)
+{
+    bool whole = json && !(inside(json)->type & LOST);
+
+    for (const struct json *child = json_first(json); whole && child; child = json_next(child))
+        whole = json_is_whole(child);
+    return whole;
 }
 
 /* ---- printing ------------------------------------------------------------------------------- */

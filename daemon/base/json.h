@@ -32,6 +32,8 @@ const char *json_library_version(void);
 /* err->message gives the byte offset of the first fault. */
 MUST_CHECK bool json_parse(const char *text, size_t size, struct json **ret_json,
                            struct error *err);
+/* What the text holds; where it is NULL or no JSON, what json_new_* makes. NULL without memory. */
+struct json *json_parse_or(const char *text, struct json *(*json_new)(void));
 void json_free(struct json *json); /* NULL is fine */
 
 enum json_kind json_kind_of(const struct json *json);
@@ -66,6 +68,7 @@ MUST_CHECK bool json_only_fields(const struct json *object, const char *const *k
 
 struct json *json_new_object(void); /* NULL without memory; json_add_* accept NULL and do nothing */
 struct json *json_new_array(void);
+struct json *json_new_null(void);
 void json_add_string(struct json *object, const char *name, const char *text); /* NULL: null */
 void json_add_int(struct json *object, const char *name, int64_t number);
 void json_add_double(struct json *object, const char *name, double number); /* not finite: null */
@@ -73,9 +76,11 @@ void json_add_double(struct json *object, const char *name, double number); /* n
 void json_add_measured(struct json *object, const char *name, double number);
 void json_add_bool(struct json *object, const char *name, bool flag);
 void json_add_null(struct json *object, const char *name);
-/* The child is taken over; a NULL child becomes null. name is ignored for arrays (append). */
+/* The child is taken over; NULL is one that there was no memory for: the root is marked. name is ignored for
+ * arrays (append). */
 void json_add(struct json *object_or_array, const char *name, struct json *child);
-struct json *json_copy(const struct json *json);
+struct json *json_copy(const struct json *json); /* of NULL: null */
+bool json_is_whole(const struct json *json);     /* false: NULL, or marked somewhere */
 
 /* Compact text; integers up to 2^53 without a fraction, doubles so that they read back equal. */
 MUST_CHECK bool json_print(const struct json *json, struct buf *out, struct error *err);

@@ -30,13 +30,13 @@ bool changes_move(struct queue *queue, const char *job_id, enum job_state from, 
 static struct json *failure_data(const char *code, const struct error *fault, const char *lines)
 {
     struct json *data = notes_status(job_state_name(JOB_FAILED));
-    struct json *object = json_new_object(), *parsed = NULL;
+    struct json *object = json_new_object();
 
     json_add_string(object, "code", code);
     json_add_string(object, "message", fault->message);
     json_add_string(object, "param", fault->param[0] ? fault->param : NULL);
-    if (lines && json_parse(lines, strlen(lines), &parsed, NULL))
-        json_add(object, "lines", parsed);
+    if (lines)
+        json_add(object, "lines", json_parse_or(lines, json_new_array));
     json_add(data, "error", object);
     return data;
 }

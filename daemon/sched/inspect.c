@@ -207,7 +207,7 @@ static struct json *tokens_json(const struct survey *survey)
     struct json *object;
 
     if (!survey->lengths)
-        return NULL;
+        return json_new_null();
     object = json_new_object();
     json_add_int(object, "kept", (int64_t)report->token_count);
     json_add_int(object, "trained", (int64_t)report->target_count);
@@ -297,7 +297,7 @@ static struct json *survey_json(const struct inspection *inspection, const struc
     json_add_string(object, "validation_file", inspection->request->validation_file);
     json_add(object, "shared",
              inspection->request->validation_file ? pairs_json(&survey->between, "validation_line")
-                                                  : NULL);
+                                                  : json_new_null());
     json_add_bool(object, "comparison_limited", survey->pairs_limited);
     return object;
 }

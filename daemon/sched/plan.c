@@ -7,7 +7,6 @@
 #include "store/jobs.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static struct json *memory_json(const struct train_plan *plan)
 {
@@ -56,15 +55,14 @@ struct json *plan_json(const struct job_record *job, const struct train_plan *pl
     static const char *const kept[] = {"training_data", "validation_data", "test_data",
                                        "disk_bytes", "memory_needs"};
     struct json *object = json_new_object();
-    struct json *groups = json_new_array(), *old = NULL;
+    struct json *groups = json_new_array();
+    struct json *old = json_parse_or(job->plan_json, json_new_null);
 
-    if (job->plan_json && json_parse(job->plan_json, strlen(job->plan_json), &old, NULL)) {
-        for (size_t i = 0; i < COUNT_OF(kept); i++) {
-            if (json_member(old, kept[i]))
-                json_add(object, kept[i], json_copy(json_member(old, kept[i])));
-        }
-        json_free(old);
+    for (size_t i = 0; i < COUNT_OF(kept); i++) {
+        if (!old || json_member(old, kept[i])) /* no memory for it: there is no plan */
+            json_add(object, kept[i], old ? json_copy(json_member(old, kept[i])) : NULL);
     }
+    json_free(old);
     json_add_int(object, "training_examples", (int64_t)plan->example_count);
     json_add_int(object, "validation_examples", (int64_t)plan->validation_count);
     json_add_int(object, "total_steps", (int64_t)plan->total_steps);

@@ -68,7 +68,6 @@ static void stop_for_disk(struct run *run, const struct error *why)
     atomic_store_explicit(&run->slot->stop, true, memory_order_release);
 }
 
-/* False when the store did not take it: the job was cancelled meanwhile, or the disk is full. */
 /* Want of memory or a locked database may pass: true after a pause, a few times. The disk has its own watch. */
 static bool try_again(const struct error *err, int *tries)
 {
@@ -80,6 +79,7 @@ static bool try_again(const struct error *err, int *tries)
     return ++*tries < TRIES_MAX;
 }
 
+/* False when the store did not take it: the job was cancelled meanwhile, or the disk is full. */
 static bool update(struct run *run, const struct job_change *change, const struct notes *notes,
                    const char *doing)
 {
@@ -143,13 +143,21 @@ static void on_plan(void *context, const struct train_plan *plan)
 {
     struct run *run = context;
     struct job_change change = JOB_CHANGE_NONE;
-    struct json *object = plan_json(run->job, plan);
-    struct error err = {0};
+    struct error err;
     struct notes notes;
     char *text = NULL;
+    int tries = 0;
+    bool ok;
 
     place_note(&run->place, (int64_t)plan->first_step);
-    if (!json_print_text(object, &text, &err))
+    do {
+        struct json *object = plan_json(run->job, plan);
+
+        err = (struct error){0};
+        ok = json_print_text(object, &text, &err);
+        json_free(object);
+    } while (!ok && try_again(&err, &tries));
+    if (!ok)
         log_failure(run, "keep the plan", &err);
     change.plan_json = text;
     change.total_steps = (int64_t)plan->total_steps;
@@ -165,7 +173,6 @@ static void on_plan(void *context, const struct train_plan *plan)
     (void)update(run, &change, &notes, "keep the plan"); /* logged */
     notes_release(&notes);
     free(text);
-    json_free(object);
     if (plan->validation_note)
         add_warning(run, "validation", plan->validation_note);
     if (plan->warmup_note)

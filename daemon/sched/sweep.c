@@ -205,7 +205,7 @@ bool sweep_expand(const struct json *body, struct sweep_bodies *ret_bodies, stru
     for (size_t i = 0; i < count; i++) {
         choose(&axes, i);
         ret_bodies->items[ret_bodies->count++] = settle(body, LEVEL_BODY, &axes);
-        if (!ret_bodies->items[i]) {
+        if (!json_is_whole(ret_bodies->items[i])) {
             sweep_bodies_release(ret_bodies);
             return error_set(err, ERR_NO_MEMORY, "no memory for a sweep");
         }

@@ -6,11 +6,7 @@
 
 struct json *warnings_read(const char *warnings_json)
 {
-    struct json *warnings = NULL;
-
-    if (!warnings_json || !json_parse(warnings_json, strlen(warnings_json), &warnings, NULL))
-        return json_new_array();
-    return warnings;
+    return json_parse_or(warnings_json, json_new_array);
 }
 
 static bool has(const struct json *warnings, const char *reason)

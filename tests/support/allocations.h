@@ -14,10 +14,12 @@
 #include "tests/support/test.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 
 static _Thread_local size_t allocations_seen, allocations_fail_at; /* 0: none */
 static _Thread_local size_t allocations_in_a_row = 1;              /* fail from there on */
-static _Atomic size_t allocations_of_size, allocations_of_size_seen, allocations_of_size_failed;
+static _Atomic size_t allocations_size;     /* of those that fail in any thread, */
+static atomic_int allocations_left_to_fail; /* so many more */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 static const bool allocations_can_fail = false;
@@ -32,10 +34,9 @@ static bool allocations_fail(size_t size)
 {
     const bool in_turn = allocations_fail_at > 0 && ++allocations_seen >= allocations_fail_at &&
                          allocations_seen < allocations_fail_at + allocations_in_a_row;
-    const bool of_size =
-        size > 0 && size == allocations_of_size && allocations_of_size_seen++ % 2 == 0;
+    const bool of_size = size > 0 && size == allocations_size && allocations_left_to_fail > 0 &&
+                         allocations_left_to_fail-- > 0;
 
-    allocations_of_size_failed += of_size;
     if (in_turn || of_size)
         errno = ENOMEM;
     return in_turn || of_size;
@@ -86,11 +87,11 @@ static inline void allocations_fail_each(bool (*story)(void *context, struct err
     assert_true(failed_count > 0);
 }
 
-/* Every second malloc of that many bytes fails from now on; 0: none does. */
-static inline void allocations_fail_size(size_t size)
+/* The next `count` mallocs of that many bytes fail. */
+static inline void allocations_fail_size(size_t size, int count)
 {
-    allocations_of_size_seen = allocations_of_size_failed = 0;
-    allocations_of_size = size;
+    allocations_size = size;
+    allocations_left_to_fail = count;
 }
 
 #endif

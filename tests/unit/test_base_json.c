@@ -142,7 +142,7 @@ static void what_is_printed_reads_back_equal(void **state)
     json_add_bool(json, "t", true);
     json_add_string(json, "z", NULL);
     json_add_int(list, NULL, -1);
-    json_add(list, NULL, NULL);
+    json_add(list, NULL, json_new_null());
     json_add(json, "l", list);
     assert_true(json_print_text(json, &text, &err));
     assert_string_equal(text, "{\"s\":\"a\\\"b\\n\x7f\xc3\xa9\xef\xbf\xbd\",\"i\":9007199254740992,"
@@ -170,6 +170,47 @@ static void a_tree_that_does_not_fit_its_bound_fails_to_print(void **state)
     assert_false(json_print(NULL, &out, &err));
     assert_int_equal(err.code, ERR_NO_MEMORY);
     json_free(json);
+}
+
+static void a_tree_with_a_child_that_found_no_memory_is_not_printed(void **state)
+{
+    (void)state;
+    struct json *json = parse("{\"a\":[{}]}"), *copy;
+    struct error err = {0};
+    char *text = NULL;
+
+    assert_true(json_is_whole(json));
+    json_add((struct json *)(uintptr_t)json_at(json_member(json, "a"), 0), "b", NULL);
+    assert_false(json_is_whole(json));
+    assert_false(json_print_text(json, &text, &err));
+    assert_int_equal(err.code, ERR_NO_MEMORY);
+    copy = json_copy(json); /* nor is a copy of it */
+    assert_false(json_is_whole(copy));
+    assert_false(json_is_whole(NULL));
+    json_free(copy);
+    json_free(json);
+}
+
+static void what_is_no_json_is_read_as_what_stands_for_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum json_kind kind;
+        size_t count;
+    } cases[] = {{NULL, JSON_ARRAY, 0},
+                 {"", JSON_ARRAY, 0},
+                 {"[1,", JSON_ARRAY, 0},
+                 {"[1,2]", JSON_ARRAY, 2},
+                 {"{\"a\":1}", JSON_OBJECT, 1}};
+
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct json *json = json_parse_or(cases[i].text, json_new_array);
+
+        assert_int_equal(json_kind_of(json), cases[i].kind);
+        assert_int_equal(json_count(json), cases[i].count);
+        json_free(json);
+    }
 }
 
 static void what_is_no_number_is_null_with_its_reason(void **state)
@@ -208,6 +249,8 @@ int main(void)
         cmocka_unit_test(getters_check_presence_type_and_range_and_name_the_field),
         cmocka_unit_test(what_is_printed_reads_back_equal),
         cmocka_unit_test(a_tree_that_does_not_fit_its_bound_fails_to_print),
+        cmocka_unit_test(a_tree_with_a_child_that_found_no_memory_is_not_printed),
+        cmocka_unit_test(what_is_no_json_is_read_as_what_stands_for_it),
         cmocka_unit_test(what_is_no_number_is_null_with_its_reason),
         cmocka_unit_test(the_library_passes_its_test_at_start),
     };

@@ -7,9 +7,13 @@
 #include "daemon/base/json.h"
 #include "daemon/model/safetensors.h"
 #include "daemon/model/tokenizer.h"
+#include "daemon/sched/bases.h"
+#include "daemon/sched/sweep.h"
+#include "daemon/sched/warnings.h"
 #include "daemon/train/checkpoint.h"
 #include "store/files.h"
 #include "tests/support/allocations.h"
+#include "tests/support/bench.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
 
@@ -196,6 +200,134 @@ static void a_checkpoint_is_written_whole_or_not_at_all(void **state)
     scratch_free(folder);
 }
 
+/* ---- jobs --------------------------------------------------------------------------------------------- */
+
+/* A member that was lost would be a setting that the job does without. */
+static bool expand_sweep(void *context, struct error *err)
+{
+    static const char *const wanted[] = {
+        "{\"model\":\"needle-3\",\"hyperparameters\":{\"n_epochs\":2,\"seed\":7}}",
+        "{\"model\":\"needle-3\",\"hyperparameters\":{\"n_epochs\":3,\"seed\":7}}"};
+    struct sweep_bodies bodies;
+    struct error printing = {0};
+    char *text = NULL;
+    bool ok;
+
+    if (!sweep_expand(context, &bodies, err))
+        return false;
+    allocations_fail_at = 0;
+    assert_int_equal(bodies.count, COUNT_OF(wanted));
+    for (size_t i = 0; i < bodies.count; i++) {
+        assert_true(json_print_text(bodies.items[i], &text, &printing));
+        assert_string_equal(text, wanted[i]);
+        free(text);
+    }
+    text = NULL;
+    ok = json_print_text(bodies.varied, &text, err); /* the sweep is not made without */
+    if (ok)
+        assert_string_equal(text, "{\"n_epochs\":[2,3]}");
+    free(text);
+    sweep_bodies_release(&bodies);
+    return ok;
+}
+
+static void a_sweeps_jobs_have_all_that_was_asked_for(void **state)
+{
+    static const char body[] =
+        "{\"model\":\"needle-3\",\"hyperparameters\":{\"n_epochs\":[2,3],\"seed\":7}}";
+    struct json *json = NULL;
+    struct error err = {0};
+
+    (void)state;
+    if (!allocations_can_fail)
+        skip();
+    assert_true(json_parse(body, strlen(body), &json, &err));
+    allocations_fail_each(expand_sweep, NULL, json, 1);
+    json_free(json);
+}
+
+/* The array that is kept has what it had, and one more. */
+static bool add_warning(void *context, struct error *err)
+{
+    static const char before[] = "[{\"rule\":\"device\",\"reason\":\"a\"}]";
+    struct json *warnings = warnings_read(before);
+    char *text = NULL;
+    bool ok;
+
+    (void)context;
+    ok = warnings_add(warnings, "warmup", "b") || !warnings;
+    assert_true(ok);
+    ok = json_print_text(warnings, &text, err);
+    if (ok)
+        assert_string_equal(text, "[{\"rule\":\"device\",\"reason\":\"a\"},"
+                                  "{\"rule\":\"warmup\",\"reason\":\"b\"}]");
+    free(text);
+    json_free(warnings);
+    return ok;
+}
+
+static void a_warning_takes_no_earlier_one_away(void **state)
+{
+    (void)state;
+    if (!allocations_can_fail)
+        skip();
+    allocations_fail_each(add_warning, NULL, NULL, 1);
+}
+
+static bool inspect_base(void *context, struct error *err)
+{
+    struct model_info info;
+
+    (void)context;
+    return bases_inspect("tests/fixtures/needle3", "mini", &info, err);
+}
+
+static void a_base_that_there_is_no_memory_to_read_is_not_called_bad(void **state)
+{
+    (void)state;
+    if (!allocations_can_fail)
+        skip();
+    allocations_fail_each(inspect_base, NULL, NULL, 1);
+}
+
+/* Four times there is no memory for the text of a step (512 bytes), then of another event (1024). */
+static void each_step_and_epoch_is_told_where_memory_is_short(void **state)
+{
+    static const size_t sizes[] = {512, 1024};
+    struct event_record *events;
+    struct bench *bench;
+    char id[STORE_ID_SIZE], wanted[32];
+
+    (void)state;
+    if (!allocations_can_fail)
+        skip();
+    bench = bench_new();
+    for (size_t n = 0; n < COUNT_OF(sizes); n++) {
+        size_t count = 0, steps = 0;
+
+        hold_steps(1);
+        bench_submit_small(bench, bench_upload_lines(bench, 12),
+                           "'n_epochs':2,'batch_size':4,'val_split':0.25", id);
+        assert_int_equal(bench_wait(bench, id, JOB_RUNNING), JOB_RUNNING);
+        allocations_fail_size(sizes[n], 4);
+        hold_let_go();
+        assert_int_equal(bench_wait(bench, id, JOB_SUCCEEDED), JOB_SUCCEEDED);
+        assert_true(allocations_left_to_fail <= 0);
+        events = bench_events(bench, id, &count);
+        for (size_t i = 0; i < count; i++) {
+            if (strcmp(events[i].type, "metrics") != 0)
+                continue;
+            (void)snprintf(wanted, sizeof(wanted), "\"step\":%zu,", ++steps);
+            assert_non_null(strstr(events[i].data_json, wanted));
+        }
+        events_free(events, count);
+        assert_int_equal(steps, 6);
+        assert_int_equal(bench_count_events(bench, id, "validation", ""), 2);
+        assert_int_equal(bench_count_events(bench, id, "checkpoint", "step 3"), 1);
+    }
+    bench_free(bench);
+}
+
 /* ---- the tokenizer, whose library has no way to fail -------------------------------------------- */
 
 static bool load_tokenizer(void *context, struct error *err)
@@ -257,6 +389,10 @@ int main(void)
         cmocka_unit_test(a_base_is_opened_whole_or_not_at_all),
         cmocka_unit_test(an_upload_is_kept_whole_or_leaves_nothing),
         cmocka_unit_test(a_checkpoint_is_written_whole_or_not_at_all),
+        cmocka_unit_test(a_sweeps_jobs_have_all_that_was_asked_for),
+        cmocka_unit_test(a_warning_takes_no_earlier_one_away),
+        cmocka_unit_test(a_base_that_there_is_no_memory_to_read_is_not_called_bad),
+        cmocka_unit_test(each_step_and_epoch_is_told_where_memory_is_short),
         cmocka_unit_test(a_tokenizer_says_that_there_is_no_memory),
     };
 
