@@ -89,6 +89,28 @@ void error_hide_folder(struct error *err, const char *folder, const char *shown)
     memcpy(err->message, told, used + 1);
 }
 
+void error_hide_paths(char *text)
+{
+    char *to = text;
+    char before = ' ';
+
+    for (const char *at = text; *at;) {
+        const bool starts = *at == '/' && strchr(" '\"(=:", before) != NULL && at[1] != '/';
+        const size_t size = starts ? strcspn(at, before == '\'' ? "'" : " '\"():;,") : 1;
+        const char *name = at;
+
+        if (starts && size > 1 && strncmp(at, "/dev/", 5) != 0) {
+            for (const char *next = at; next < at + size - 1; next++) /* one at its end stays */
+                name = *next == '/' ? next + 1 : name;
+        }
+        before = at[size - 1];
+        memmove(to, name, (size_t)(at + size - name));
+        to += at + size - name;
+        at += size;
+    }
+    *to = '\0';
+}
+
 const char *error_code_name(enum error_code code)
 {
     switch (code) {

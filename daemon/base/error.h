@@ -68,6 +68,9 @@ void error_wrap(struct error *err, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Where the message names a path below folder ("/var/lib/needled/uploads/file-1"), what is before it
  * becomes `shown` ("uploads/file-1" for ""): for readers to whom the machine's folders say nothing. */
 void error_hide_folder(struct error *err, const char *folder, const char *shown);
+/* In place: of an absolute path the last name alone stays ("/opt/a/b.so: bad" is "b.so: bad"). Devices keep
+ * theirs ("/dev/nvidiactl"), which is the same everywhere. For texts of libraries, not for users' own. */
+void error_hide_paths(char *text);
 
 const char *error_code_name(enum error_code code); /* "invalid", "not_found", ... */
 

@@ -306,12 +306,13 @@ bool devices_check_wanted(const struct devices *devices, const char *wanted, str
             return true;
     }
     for (size_t i = 0; i < devices->missing_count; i++) {
-        const struct missing_platform *missing = &devices->missing[i];
+        struct missing_platform missing = devices->missing[i];
 
-        if (strlen(missing->name) == platform_length &&
-            strncmp(missing->name, wanted, platform_length) == 0)
+        error_hide_paths(missing.reason); /* a client is told it */
+        if (strlen(missing.name) == platform_length &&
+            strncmp(missing.name, wanted, platform_length) == 0)
             return error_set_param(err, ERR_INVALID, "device", "no device '%.32s': %s", wanted,
-                                   missing->reason);
+                                   missing.reason);
     }
     buf_init(&ids, sizeof(err->message) / 2);
     for (size_t i = 0; i < devices->count; i++)

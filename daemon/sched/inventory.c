@@ -249,7 +249,9 @@ static struct json *check_json(const struct device_check *check)
 {
     const bool is_done = check->verdict == CHECK_PASSED || check->verdict == CHECK_FAILED;
     struct json *object = json_new_object();
+    char reason[sizeof(check->reason)];
 
+    (void)snprintf(reason, sizeof(reason), "%s", check->reason);
     json_add_string(object, "verdict", check_verdict_name(check->verdict));
     add_known(object, "checked_at", is_done ? check->checked_unix_s : 0);
     json_add_bool(object, "remembered", check->remembered);
@@ -259,7 +261,8 @@ static struct json *check_json(const struct device_check *check)
         json_add_double(object, "worst_share", check->worst_share);
     else
         json_add_null(object, "worst_share");
-    add_text(object, "reason", check->reason);
+    error_hide_paths(reason);
+    add_text(object, "reason", reason);
     return object;
 }
 

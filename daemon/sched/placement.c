@@ -307,6 +307,7 @@ bool placement_is_fallback(const struct placement_view *view, const struct job_r
     }
     copy_text(&text, ret_reason, capacity);
     buf_release(&text);
+    error_hide_paths(ret_reason); /* the job is seen by whoever may read it */
     return ret_reason[0] != '\0';
 }
 

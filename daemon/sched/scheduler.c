@@ -394,10 +394,12 @@ struct json *scheduler_devices_json(struct scheduler *scheduler)
     json_add_string(object, "object", "list");
     json_add(object, "data", slots_json(&scheduler->queue->slots, scheduler->queue->inventory));
     for (size_t i = 0; i < devices->missing_count; i++) {
+        struct missing_platform missing_one = devices->missing[i];
         struct json *platform = json_new_object();
 
-        json_add_string(platform, "platform", devices->missing[i].name);
-        json_add_string(platform, "reason", devices->missing[i].reason);
+        error_hide_paths(missing_one.reason); /* the log has it whole */
+        json_add_string(platform, "platform", missing_one.name);
+        json_add_string(platform, "reason", missing_one.reason);
         json_add(missing, NULL, platform);
     }
     json_add(object, "missing", missing);

@@ -230,6 +230,7 @@ bool slots_set_service(struct slots *slots, size_t device, const char *reason)
     if (changed) {
         item->in_service = reason == NULL;
         (void)snprintf(item->reason, sizeof(item->reason), "%s", reason ? reason : "");
+        error_hide_paths(item->reason); /* clients are told it */
     }
     (void)pthread_mutex_unlock(&slots->lock);
     return changed;

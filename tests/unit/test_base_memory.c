@@ -158,6 +158,32 @@ static void stripping_takes_what_python_takes(void **state)
     assert_int_equal(utf8_cut("a\xc3\xa9", 3, 3), 3);
 }
 
+static void of_a_path_in_a_librarys_text_the_name_alone_is_shown(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *shown;
+    } cases[] = {
+        {"it does not load: /opt/x/a.so: no symbol b", "it does not load: a.so: no symbol b"},
+        {"/opt/needled/a.so: bad", "a.so: bad"},
+        {"make '/tmp/some folder/b': No space left", "make 'b': No space left"},
+        {"(/a/b), \"/c/d\"; x=/e/f", "(b), \"d\"; x=f"},
+        {"'/dev/nvidiactl' cannot be opened", "'/dev/nvidiactl' cannot be opened"},
+        {"and/or 1 / 2 http://a/b 3 MB/s", "and/or 1 / 2 http://a/b 3 MB/s"},
+        {"/a/b/", "b/"},
+        {"/", "/"},
+        {"", ""},
+    };
+
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char text[128];
+
+        (void)snprintf(text, sizeof(text), "%s", cases[i].text);
+        error_hide_paths(text);
+        assert_string_equal(text, cases[i].shown);
+    }
+}
+
 static void a_folder_is_hidden_where_it_is_named(void **state)
 {
     (void)state;
@@ -187,6 +213,7 @@ static void a_folder_is_hidden_where_it_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_a_path_in_a_librarys_text_the_name_alone_is_shown),
         cmocka_unit_test(a_folder_is_hidden_where_it_is_named),
         cmocka_unit_test(an_arena_hands_out_zeroed_aligned_memory_up_to_its_bound),
         cmocka_unit_test(a_buffer_grows_to_its_bound_and_then_stays_failed),

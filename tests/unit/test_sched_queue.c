@@ -63,12 +63,34 @@ static void the_processor_steps_in_with_a_warning_when_no_gpu_is_healthy(void **
 {
     struct machine *machine = *state;
 
-    machine_set_service(machine, GPU0, "it fell off the bus");
+    machine_set_service(machine, GPU0, "it fell off the bus, says /opt/driver/a.so");
     machine_set_service(machine, GPU1, "it is too hot");
     machine_add_job(machine, "a", "auto", NULL);
     assert_string_equal(machine_take(machine, CPU), "a");
-    assert_int_equal(machine_count_events(machine, "a", "it fell off the bus"), 1);
+    assert_int_equal(machine_count_events(machine, "a", "it fell off the bus, says a.so"), 1);
+    assert_int_equal(machine_count_events(machine, "a", "/opt"), 0);
     assert_int_equal(machine_count_events(machine, "a", "not on a GPU"), 1);
+}
+
+/* The loader's words have the file's whole path. */
+static void why_a_platform_is_missing_is_told_without_the_machines_folders(void **state)
+{
+    struct machine *machine = *state;
+    struct devices *devices = &machine->devices;
+    struct error err = {0};
+
+    devices->missing[0] = (struct missing_platform){
+        .name = "cuda", .reason = "it does not load: /opt/secret/needled-cuda.so: no symbol x"};
+    devices->missing_count = 1;
+    machine_set_service(machine, GPU0, "it is too hot");
+    machine_set_service(machine, GPU1, "it is too hot");
+    machine_add_job(machine, "a", "auto", NULL);
+    assert_string_equal(machine_take(machine, CPU), "a");
+    assert_int_equal(machine_count_events(machine, "a", ": needled-cuda.so: no symbol x"), 1);
+    assert_int_equal(machine_count_events(machine, "a", "/opt"), 0);
+    assert_false(devices_check_wanted(devices, "cuda:7", &err));
+    assert_non_null(strstr(err.message, "needled-cuda.so: no symbol x"));
+    assert_null(strstr(err.message, "/opt"));
 }
 
 static void a_named_device_is_waited_for(void **state)
@@ -239,6 +261,7 @@ int main(void)
         TEST(jobs_are_taken_oldest_first_and_once),
         TEST(auto_waits_for_a_busy_gpu_and_says_so),
         TEST(the_processor_steps_in_with_a_warning_when_no_gpu_is_healthy),
+        TEST(why_a_platform_is_missing_is_told_without_the_machines_folders),
         TEST(a_named_device_is_waited_for),
         TEST(many_that_wait_for_another_device_block_nobody),
         TEST(a_full_disk_keeps_a_job_waiting_with_its_reason),
