@@ -151,8 +151,8 @@ test-browser: all $(SHIMS) ## the dashboard in Debian's Chromium: what people do
 crash: all ## kill -9 at random times under load: KILLS=200, SEED=n (2 minutes a hundred)
 	@python3 tests/ops/crash/crash.py $(OUT) --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
-faults: all $(SHIMS) ## each write, sync, SQLite step, place that allocates, ... fails (25 minutes at most; KIND=sync: one kind)
-	@python3 tests/ops/faults/faults.py $(OUT) $(if $(KIND),--kinds $(KIND)) --minutes $(or $(MINUTES),25) --jobs 2
+faults: all $(SHIMS) ## each write, sync, SQLite step, place that allocates, ... fails (40 minutes; KIND=sync: one kind)
+	@python3 tests/ops/faults/faults.py $(OUT) $(if $(KIND),--kinds $(KIND)) --minutes $(or $(MINUTES),90) --jobs 2
 
 .PHONY: crash faults tests-built soak test-reference test-http test-browser bench bench-http bench-reference bench-base bench-built
 tests-built: $(UNIT_TESTS) $(OUT)/tests/make_lines $(BENCHES) $(SHIMS)
