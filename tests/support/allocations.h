@@ -5,7 +5,7 @@
  *            that, what they leave, whether the next call works. Defines malloc, calloc and realloc, which come
  *            before the library's: one file of a test program includes it.
  * Ownership  None.
- * Threads    allocations_fail_each: those of the calling thread alone fail. allocations_fail_size: any thread's.
+ * Threads    The allocations of the calling thread alone fail.
  * Failure    Fails the test. A sanitizer has its own malloc: with one nothing fails, and these tests skip.
  */
 #ifndef NEEDLED_ALLOCATIONS_H
@@ -14,12 +14,9 @@
 #include "tests/support/test.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 
 static _Thread_local size_t allocations_seen, allocations_fail_at; /* 0: none */
 static _Thread_local size_t allocations_in_a_row = 1;              /* fail from there on */
-static _Atomic size_t allocations_size;     /* of those that fail in any thread, */
-static atomic_int allocations_left_to_fail; /* so many more */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 static const bool allocations_can_fail = false;
@@ -30,31 +27,28 @@ void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *memory, size_t size);
 
-static bool allocations_fail(size_t size)
+static bool allocations_fail(void)
 {
-    const bool in_turn = allocations_fail_at > 0 && ++allocations_seen >= allocations_fail_at &&
-                         allocations_seen < allocations_fail_at + allocations_in_a_row;
-    const bool of_size = size > 0 && size == allocations_size && allocations_left_to_fail > 0 &&
-                         allocations_left_to_fail-- > 0;
-
-    if (in_turn || of_size)
-        errno = ENOMEM;
-    return in_turn || of_size;
+    if (allocations_fail_at == 0 || ++allocations_seen < allocations_fail_at ||
+        allocations_seen >= allocations_fail_at + allocations_in_a_row)
+        return false;
+    errno = ENOMEM;
+    return true;
 }
 
 void *malloc(size_t size)
 {
-    return allocations_fail(size) ? NULL : __libc_malloc(size);
+    return allocations_fail() ? NULL : __libc_malloc(size);
 }
 
 void *calloc(size_t count, size_t size)
 {
-    return allocations_fail(0) ? NULL : __libc_calloc(count, size);
+    return allocations_fail() ? NULL : __libc_calloc(count, size);
 }
 
 void *realloc(void *memory, size_t size)
 {
-    return allocations_fail(0) ? NULL : __libc_realloc(memory, size);
+    return allocations_fail() ? NULL : __libc_realloc(memory, size);
 }
 #endif
 
@@ -85,13 +79,6 @@ static inline void allocations_fail_each(bool (*story)(void *context, struct err
     print_message("%zu allocations, one in %zu failed with %zu in a row, %zu times the story did\n",
                   nth - stride - 1, stride, allocations_in_a_row, failed_count);
     assert_true(failed_count > 0);
-}
-
-/* The next `count` mallocs of that many bytes fail. */
-static inline void allocations_fail_size(size_t size, int count)
-{
-    allocations_size = size;
-    allocations_left_to_fail = count;
 }
 
 #endif

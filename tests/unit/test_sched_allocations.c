@@ -13,7 +13,6 @@
 #include "daemon/train/checkpoint.h"
 #include "store/files.h"
 #include "tests/support/allocations.h"
-#include "tests/support/bench.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
 
@@ -290,44 +289,6 @@ static void a_base_that_there_is_no_memory_to_read_is_not_called_bad(void **stat
     allocations_fail_each(inspect_base, NULL, NULL, 1);
 }
 
-/* Four times there is no memory for the text of a step (512 bytes), then of another event (1024). */
-static void each_step_and_epoch_is_told_where_memory_is_short(void **state)
-{
-    static const size_t sizes[] = {512, 1024};
-    struct event_record *events;
-    struct bench *bench;
-    char id[STORE_ID_SIZE], wanted[32];
-
-    (void)state;
-    if (!allocations_can_fail)
-        skip();
-    bench = bench_new();
-    for (size_t n = 0; n < COUNT_OF(sizes); n++) {
-        size_t count = 0, steps = 0;
-
-        hold_steps(1);
-        bench_submit_small(bench, bench_upload_lines(bench, 12),
-                           "'n_epochs':2,'batch_size':4,'val_split':0.25", id);
-        assert_int_equal(bench_wait(bench, id, JOB_RUNNING), JOB_RUNNING);
-        allocations_fail_size(sizes[n], 4);
-        hold_let_go();
-        assert_int_equal(bench_wait(bench, id, JOB_SUCCEEDED), JOB_SUCCEEDED);
-        assert_true(allocations_left_to_fail <= 0);
-        events = bench_events(bench, id, &count);
-        for (size_t i = 0; i < count; i++) {
-            if (strcmp(events[i].type, "metrics") != 0)
-                continue;
-            (void)snprintf(wanted, sizeof(wanted), "\"step\":%zu,", ++steps);
-            assert_non_null(strstr(events[i].data_json, wanted));
-        }
-        events_free(events, count);
-        assert_int_equal(steps, 6);
-        assert_int_equal(bench_count_events(bench, id, "validation", ""), 2);
-        assert_int_equal(bench_count_events(bench, id, "checkpoint", "step 3"), 1);
-    }
-    bench_free(bench);
-}
-
 /* ---- the tokenizer, whose library has no way to fail -------------------------------------------- */
 
 static bool load_tokenizer(void *context, struct error *err)
@@ -392,7 +353,6 @@ int main(void)
         cmocka_unit_test(a_sweeps_jobs_have_all_that_was_asked_for),
         cmocka_unit_test(a_warning_takes_no_earlier_one_away),
         cmocka_unit_test(a_base_that_there_is_no_memory_to_read_is_not_called_bad),
-        cmocka_unit_test(each_step_and_epoch_is_told_where_memory_is_short),
         cmocka_unit_test(a_tokenizer_says_that_there_is_no_memory),
     };
 
