@@ -7,6 +7,7 @@
 #include "daemon/base/json.h"
 #include "daemon/base/log.h"
 #include "daemon/base/notify.h"
+#include "daemon/base/process.h"
 #include "daemon/check.h"
 #include "daemon/config.h"
 #include "daemon/sched/datasets.h"
@@ -409,6 +410,8 @@ int main(int argument_count, char **arguments)
 
     parts.argument_count = argument_count;
     parts.arguments = arguments;
+    if (!process_begin(&err))
+        return complain(&err);
     if (!config_read(argument_count, arguments, &parts.config, &err)) {
         (void)fprintf(stderr, "needled: %s\n", err.message);
         return EXIT_USAGE;

@@ -21,9 +21,11 @@
 
 static bool system_fail(const char *doing, const char *path, struct error *err)
 {
-    return error_set(err, errno == ENOSPC || errno == EDQUOT ? ERR_NO_MEMORY : ERR_IO,
-                     "%s '%s': %s%s", doing, path, errno == ENOSPC ? "disk full: " : "",
-                     strerrordesc_np(errno));
+    const int number = errno;
+    const char *limit = error_disk_limit(number);
+
+    return error_set(err, limit[0] ? ERR_NO_MEMORY : ERR_IO, "%s '%s': %s%s%s", doing, path, limit,
+                     limit[0] ? ": " : "", strerrordesc_np(number));
 }
 
 static bool sync_file(const char *path, struct error *err)
@@ -56,10 +58,12 @@ static bool make_file(const char *path, struct error *err)
 
 static bool copy_failed(int code, const char *path, sqlite3 *target, struct error *err)
 {
-    const bool full = (code & 0xff) == SQLITE_FULL;
+    const int number = (code & 0xff) == SQLITE_FULL ? ENOSPC : sqlite3_system_errno(target);
+    const char *limit = error_disk_limit(number);
 
-    return error_set(err, full ? ERR_NO_MEMORY : ERR_IO, "copy the database to '%s': %s%s", path,
-                     full ? "disk full: " : "", target ? sqlite3_errmsg(target) : "no memory");
+    return error_set(err, limit[0] ? ERR_NO_MEMORY : ERR_IO, "copy the database to '%s': %s%s%s",
+                     path, limit, limit[0] ? ": " : "",
+                     target ? sqlite3_errmsg(target) : "no memory");
 }
 
 /* All pages in one step, which is one moment. The file counts once it is whole: nothing is kept of a copy

@@ -1,6 +1,7 @@
 #include "store/sql.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,10 +34,30 @@ static enum error_code code_of(int sqlite_code)
     return ERR_IO;
 }
 
-/* Whose fault a failed write is: a used-up quota, too, is an input/output error to SQLite. */
-static const char *disk_word(const struct store *store, int code)
+/* The system's reason. Rolling back may have written over the connection's; that of the log's last failure
+ * stays with the log's file. */
+static int system_number(const struct store *store, int code)
 {
-    const char *word = error_disk_word(sqlite3_system_errno(store->db));
+    const int number = sqlite3_system_errno(store->db);
+    sqlite3_file *log = NULL;
+    int kept = 0;
+
+    if ((code & 0xff) == SQLITE_FULL)
+        return ENOSPC;
+    if ((code & 0xff) != SQLITE_IOERR || error_disk_word(number)[0])
+        return number;
+    if (!store->db ||
+        sqlite3_file_control(store->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log) != SQLITE_OK ||
+        !log || !log->pMethods)
+        return number;
+    (void)log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &kept); /* 0: it knows none */
+    return kept != 0 ? kept : number;
+}
+
+/* Whose fault a failed write is: a used-up quota, too, is an input/output error to SQLite. */
+static const char *disk_word(int number, int code)
+{
+    const char *word = error_disk_word(number);
 
     if (code == SQLITE_IOERR_NOMEM)
         return "";
@@ -57,12 +78,14 @@ bool sql_fail(struct store *store, int code, const char *doing, struct error *er
 {
     /* Without memory there is no handle at all. */
     const char *path = store->db ? sqlite3_db_filename(store->db, "main") : NULL;
-    const char *word = disk_word(store, code);
+    const int number = system_number(store, code);
+    const char *word = disk_word(number, code);
     const bool full = strcmp(word, ERROR_DISK_FULL) == 0;
 
     return error_set_word(err, full ? ERR_NO_MEMORY : code_of(code), word, "",
-                          "%s in database '%s': %s%s", doing, path ? path : "",
-                          full ? "disk full: " : "", sqlite3_errmsg(store->db));
+                          "%s in database '%s': %s%s%s", doing, path ? path : "",
+                          full ? error_disk_limit(number) : "", full ? ": " : "",
+                          sqlite3_errmsg(store->db));
 }
 
 static const char rollback[] = "ROLLBACK";

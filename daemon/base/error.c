@@ -61,12 +61,20 @@ const char *error_disk_word(int number)
     switch (number) {
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
         return ERROR_DISK_FULL;
     case EIO:
     case EROFS:
         return ERROR_DISK_FAULT;
     }
     return "";
+}
+
+const char *error_disk_limit(int number)
+{
+    if (strcmp(error_disk_word(number), ERROR_DISK_FULL) != 0)
+        return "";
+    return number == EFBIG ? "file size limit" : "disk full";
 }
 
 void error_hide_folder(struct error *err, const char *folder, const char *shown)

@@ -59,8 +59,11 @@ static inline bool error_false(void)
 #define ERROR_DISK_FAULT "disk_error"
 #define ERROR_STATE_GONE "state_gone" /* the folder that it would go to is not there any more */
 bool error_is_disk(const struct error *err);
-/* The word for a system call's errno, "" when it is not the disk that is at fault. */
+/* The word for a system call's errno, "" when it is not the disk that is at fault. The limit of a file's
+ * size that a process may have (ulimit -f) is as good as a full disk. */
 const char *error_disk_word(int number);
+/* Which of the two a full one is: "disk full" or "file size limit"; "" for any other errno. */
+const char *error_disk_limit(int number);
 
 /* Puts "text: " before the message; code, param and word stay. */
 void error_wrap(struct error *err, const char *format, ...) PRINTF_LIKE(2, 3);

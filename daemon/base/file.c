@@ -22,11 +22,12 @@
 /* Turns errno into an error that names the path: what was tried, on what, and why not. */
 static bool fail(struct error *err, const char *what, const char *path)
 {
-    int number = errno;
+    const int number = errno;
+    const char *limit = error_disk_limit(number);
 
-    if (number == ENOSPC || number == EDQUOT)
-        return error_set_word(err, ERR_NO_MEMORY, ERROR_DISK_FULL, "", "%s '%s': disk full", what,
-                              path);
+    if (limit[0])
+        return error_set_word(err, ERR_NO_MEMORY, ERROR_DISK_FULL, "", "%s '%s': %s", what, path,
+                              limit);
     return error_set(err,
                      number == ENOENT   ? ERR_NOT_FOUND
                      : number == ENOMEM ? ERR_NO_MEMORY

@@ -103,4 +103,19 @@ rm "$work/database" && mkdir "$work/database"
 refused_database "a folder" 'folder|directory|regular|open'
 start_daemon "$out"
 expect "the sound state still starts" is $? 0
+
+# ---- limits of the process --------------------------------------------------------------------------------
+
+limit_of_files() { prlimit --pid "$daemon" "--fsize=$1:"; }
+hard=$(prlimit --pid "$daemon" --fsize --noheadings --output HARD)
+yes '{"query":"a","tools":[],"answers":[]}' | head -n 150000 >"$work/large.jsonl"
+limit_of_files 4000000
+upload "$work/large.jsonl"
+expect "an upload past the limit of files' sizes is refused as on a full disk, with the reason" \
+    has '^507 .*file size limit.*"disk_full"' "$status $answer"
+limit_of_files "$hard"
+has_disk() { [ "$(curl -s "$url/healthz" | field status)" = ok ]; }
+expect "with the limit lifted all goes on" wait_for 90 has_disk
+upload "$work/large.jsonl"
+expect "and the same upload is taken" is "$status" 200
 stop_daemon

@@ -382,9 +382,13 @@ static void the_systems_reasons_have_their_words(void **state)
     (void)state;
     assert_string_equal(error_disk_word(ENOSPC), ERROR_DISK_FULL);
     assert_string_equal(error_disk_word(EDQUOT), ERROR_DISK_FULL);
+    assert_string_equal(error_disk_word(EFBIG), ERROR_DISK_FULL);
     assert_string_equal(error_disk_word(EIO), ERROR_DISK_FAULT);
     assert_string_equal(error_disk_word(EROFS), ERROR_DISK_FAULT);
     assert_string_equal(error_disk_word(EACCES), "");
+    assert_string_equal(error_disk_limit(EDQUOT), "disk full");
+    assert_string_equal(error_disk_limit(EFBIG), "file size limit");
+    assert_string_equal(error_disk_limit(EIO), "");
 }
 
 int main(void)

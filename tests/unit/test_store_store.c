@@ -9,6 +9,7 @@
 #include "tests/support/test.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -281,6 +282,35 @@ static void a_full_disk_is_said_in_these_words(void **state)
     store_close(store);
 }
 
+static void a_limit_of_files_sizes_is_a_full_disk(void **state)
+{
+    const char *path = scratch_path(*state, "needled.db");
+    struct store *store = open_store(path);
+    struct file_record file = {.id = "file-0"};
+    struct error err = {0};
+    struct rlimit limit;
+    bool ok = true;
+
+    assert_true(files_insert(store, &file, NULL, &err));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    const struct rlimit low = {.rlim_cur = 256 * 1024, .rlim_max = limit.rlim_max};
+
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    for (int i = 1; i < 1000 && ok; i++) {
+        (void)snprintf(file.id, sizeof(file.id), "file-%d", i);
+        ok = files_insert(store, &file, NULL, &err);
+    }
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_false(ok);
+    assert_int_equal(err.code, ERR_NO_MEMORY);
+    assert_string_equal(err.word, ERROR_DISK_FULL);
+    assert_non_null(strstr(err.message, "file size limit"));
+    assert_true(files_get(store, "file-0", &file, &err));
+    insert_file(store, "file-again");
+    store_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +326,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failed_transaction_leaves_nothing_and_the_store_usable,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_full_disk_is_said_in_these_words, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_limit_of_files_sizes_is_a_full_disk, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
