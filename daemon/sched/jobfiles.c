@@ -8,6 +8,7 @@
 #include "daemon/sched/keeping.h"
 #include "daemon/sched/request.h"
 #include "daemon/sched/scheduler.h"
+#include "store/files.h"
 #include "store/models.h"
 
 #include <dirent.h>
@@ -68,68 +69,106 @@ bool jobfiles_list_ids(const struct job_record *job, enum jobfiles_kind kind,
     return true;
 }
 
-static bool find_data(const char *state_folder, const struct job_record *job,
-                      enum jobfiles_kind kind, struct jobfiles *files, size_t *ret_count,
+/* "" where there is no record any more: the file itself may be there. */
+static bool find_digest(struct store *store, const char *file_id, char ret_sha256[SHA256_HEX_SIZE],
+                        struct error *err)
+{
+    struct file_record file;
+    struct error why = {0};
+
+    ret_sha256[0] = '\0';
+    if (files_get(store, file_id, &file, &why)) {
+        (void)snprintf(ret_sha256, SHA256_HEX_SIZE, "%s", file.sha256);
+        return true;
+    }
+    if (why.code == ERR_NOT_FOUND)
+        return true;
+    if (err)
+        *err = why;
+    return false;
+}
+
+struct finding {
+    const char *state_folder;
+    struct store *store;
+    const struct job_record *job;
+    struct jobfiles *files;
+};
+
+static bool find_data(const struct finding *at, enum jobfiles_kind kind, size_t *ret_count,
                       struct error *err)
 {
+    struct jobfiles *files = at->files;
     struct jobfiles_list list;
 
-    if (!jobfiles_list_ids(job, kind, &list, err))
+    if (!jobfiles_list_ids(at->job, kind, &list, err))
         return false;
     for (size_t i = 0; i < list.count; i++) {
-        if (!dataset_path(files->data[kind][i], JOBFILES_PATH_BYTES, state_folder, list.ids[i],
-                          err))
-            return false;
-        if (!keeping_check_file(files->data[kind][i], err))
+        if (!dataset_path(files->data[kind][i], JOBFILES_PATH_BYTES, at->state_folder, list.ids[i],
+                          err) ||
+            !keeping_check_file(files->data[kind][i], err) ||
+            !find_digest(at->store, list.ids[i], files->digests[kind][i], err))
             return false;
         files->paths[kind][i] = files->data[kind][i];
+        files->sha256s[kind][i] = files->digests[kind][i];
     }
     *ret_count = list.count;
     return true;
 }
 
-static bool find_all_data(const char *state_folder, const struct job_record *job,
-                          struct jobfiles *files, struct error *err)
+static struct train_files list_of(const struct jobfiles *files, enum jobfiles_kind kind,
+                                  size_t first, size_t count)
 {
+    return (struct train_files){files->paths[kind] + first, count - first,
+                                files->sha256s[kind] + first};
+}
+
+static bool find_all_data(const struct finding *at, struct error *err)
+{
+    struct jobfiles *files = at->files;
     size_t counts[JOBFILES_KIND_COUNT];
 
     for (enum jobfiles_kind kind = 0; kind < JOBFILES_KIND_COUNT; kind++) {
-        if (!find_data(state_folder, job, kind, files, &counts[kind], err))
+        if (!find_data(at, kind, &counts[kind], err))
             return false;
     }
     if (counts[JOBFILES_TRAINING] == 0)
         return error_set_param(err, ERR_CORRUPT, "training_file",
                                "the job's record names no training file");
     files->job.training_path = files->paths[JOBFILES_TRAINING][0];
-    files->job.more_training =
-        (struct train_files){files->paths[JOBFILES_TRAINING] + 1, counts[JOBFILES_TRAINING] - 1};
-    files->test = (struct train_files){files->paths[JOBFILES_TEST], counts[JOBFILES_TEST]};
+    files->job.training_sha256 = files->sha256s[JOBFILES_TRAINING][0];
+    files->job.more_training = list_of(files, JOBFILES_TRAINING, 1, counts[JOBFILES_TRAINING]);
+    files->test = list_of(files, JOBFILES_TEST, 0, counts[JOBFILES_TEST]);
     if (counts[JOBFILES_VALIDATION] == 0)
         return true;
     files->job.validation_path = files->paths[JOBFILES_VALIDATION][0];
-    files->job.more_validation = (struct train_files){files->paths[JOBFILES_VALIDATION] + 1,
-                                                      counts[JOBFILES_VALIDATION] - 1};
+    files->job.validation_sha256 = files->sha256s[JOBFILES_VALIDATION][0];
+    files->job.more_validation =
+        list_of(files, JOBFILES_VALIDATION, 1, counts[JOBFILES_VALIDATION]);
     return true;
 }
 
 /* ---- the whole ---------------------------------------------------------------------------------- */
 
 /* The adapter of the model that the job goes on from. */
-static bool find_start(const char *state_folder, struct store *store, const struct job_record *job,
-                       struct jobfiles *files, struct error *err)
+static bool find_start(const struct finding *at, struct error *err)
 {
+    struct jobfiles *files = at->files;
     struct model_record parent;
 
-    if (!job->parent_model[0])
+    if (!at->job->parent_model[0])
         return true;
-    if (!models_get(store, job->parent_model, &parent, err) ||
-        !artifact_path(files->start, sizeof(files->start), state_folder, parent.artifact, err) ||
+    if (!models_get(at->store, at->job->parent_model, &parent, err) ||
+        !artifact_path(files->start, sizeof(files->start), at->state_folder, parent.artifact,
+                       err) ||
         !keeping_check_file(files->start, err)) {
         if (err)
             (void)snprintf(err->param, sizeof(err->param), "model");
         return false;
     }
+    (void)snprintf(files->start_digest, sizeof(files->start_digest), "%s", parent.sha256);
     files->job.start_adapter_path = files->start;
+    files->job.start_adapter_sha256 = files->start_digest;
     return true;
 }
 
@@ -137,6 +176,7 @@ bool jobfiles_find(const struct scheduler_options *options, struct store *store,
                    const struct job_record *job, struct jobfiles *ret_files, struct error *err)
 {
     const char *state = options->state_folder;
+    const struct finding at = {state, store, job, ret_files};
     char artifact[STORE_ID_SIZE + sizeof(".safetensors")];
 
     (void)snprintf(artifact, sizeof(artifact), "%s.safetensors", job->id);
@@ -152,8 +192,7 @@ bool jobfiles_find(const struct scheduler_options *options, struct store *store,
     if (!request_hyper_parse(job->hyperparameters_json, &ret_files->job.hyper, err) ||
         !bases_find(options->models_folder, job->base_model, ret_files->base,
                     sizeof(ret_files->base), err) ||
-        !find_all_data(state, job, ret_files, err) ||
-        !find_start(state, store, job, ret_files, err) ||
+        !find_all_data(&at, err) || !find_start(&at, err) ||
         !artifact_path(ret_files->adapter, sizeof(ret_files->adapter), state, artifact, err) ||
         !jobfiles_find_checkpoints(state, job->id, ret_files->checkpoints,
                                    sizeof(ret_files->checkpoints), err))

@@ -33,6 +33,9 @@ struct jobfiles { /* large: not for a stack */
     char base[JOBFILES_PATH_BYTES], start[JOBFILES_PATH_BYTES];
     char data[JOBFILES_KIND_COUNT][LIMIT_JOB_FILES][JOBFILES_PATH_BYTES];
     const char *paths[JOBFILES_KIND_COUNT][LIMIT_JOB_FILES];
+    char digests[JOBFILES_KIND_COUNT][LIMIT_JOB_FILES][SHA256_HEX_SIZE],
+        start_digest[SHA256_HEX_SIZE];
+    const char *sha256s[JOBFILES_KIND_COUNT][LIMIT_JOB_FILES]; /* as their records have them */
     char checkpoints[JOBFILES_PATH_BYTES], adapter[JOBFILES_PATH_BYTES];
     struct train_job job;
     struct train_files test;

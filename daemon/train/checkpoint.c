@@ -185,6 +185,78 @@ bool checkpoint_write(const char *folder, const char *identity, const struct che
     return true;
 }
 
+/* ---- what a job is made of ------------------------------------------------------------------- */
+
+/* The names in an identity whose values are digests of what the job reads. */
+static const struct input {
+    const char *name, *param, *text;
+} inputs[] = {
+    {"base", "model", "the base model"},
+    {"tokenizer", "model", "the base model's tokenizer"},
+    {"start", "model", "the adapter to go on from"},
+    {"training", "training_file", "the training file"},
+    {"validation", "validation_file", "the validation file"},
+};
+
+struct word {
+    const char *text;
+    size_t length; /* 0: there was none left */
+};
+
+static struct word take_word(const char **text)
+{
+    const char *start = *text + strspn(*text, " ");
+    const struct word word = {start, strcspn(start, " ")};
+
+    *text = start + word.length;
+    return word;
+}
+
+static bool same_word(struct word a, struct word b)
+{
+    return a.length == b.length && memcmp(a.text, b.text, a.length) == 0;
+}
+
+/* The input whose digest is all that is another now; NULL: none, or it is a checkpoint of another job. */
+static const struct input *find_changed(const char *before, const char *now)
+{
+    const struct input *changed = NULL;
+
+    for (;;) {
+        const struct word name = take_word(&now), named = take_word(&before);
+        const struct input *input = NULL;
+
+        if (!same_word(name, named))
+            return NULL;
+        if (name.length == 0)
+            return changed;
+        if (same_word(take_word(&now), take_word(&before)))
+            continue;
+        for (size_t i = 0; i < COUNT_OF(inputs) && !input; i++)
+            if (same_word(name, (struct word){inputs[i].name, strlen(inputs[i].name)}))
+                input = &inputs[i];
+        if (!input)
+            return NULL;
+        changed = changed ? changed : input;
+    }
+}
+
+static bool check_identity(const char *before, const char *now, struct error *err)
+{
+    const struct input *changed;
+
+    if (before && strcmp(before, now) == 0)
+        return true;
+    changed = before ? find_changed(before, now) : NULL;
+    if (changed)
+        return error_set_word(err, ERR_CONFLICT, CHECKPOINT_INPUT_CHANGED, changed->param,
+                              "%s has changed since the job began; a new job trains on what is "
+                              "there now",
+                              changed->text);
+    return error_set(err, ERR_INVALID,
+                     "it was made with other data, another base or other hyper-parameters");
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static bool check_digest(const char *path, const char *digest_path, struct error *err)
@@ -262,16 +334,13 @@ static bool read_one(const char *folder, struct place place, const char *identit
         return false;
 
     const char *format = safetensors_metadata(file, "format");
-    const char *job = safetensors_metadata(file, "job");
     bool ok;
     if (!format || strcmp(format, FORMAT) != 0)
         ok = error_set(err, ERR_INVALID, "its format is '%s', not '%s'", format ? format : "",
                        FORMAT);
-    else if (!job || strcmp(job, identity) != 0)
-        ok = error_set(err, ERR_INVALID,
-                       "it was made with other data, another base or other hyper-parameters");
     else
-        ok = take_content(file, checkpoint, err);
+        ok = check_identity(safetensors_metadata(file, "job"), identity, err) &&
+             take_content(file, checkpoint, err);
     safetensors_close(file);
     return ok;
 }
@@ -292,6 +361,11 @@ bool checkpoint_read_newest(const char *folder, const char *identity, checkpoint
         if (read_one(folder, places[i], identity, checkpoint, &why)) {
             *ret_found = true;
             return true;
+        }
+        if (strcmp(why.word, CHECKPOINT_INPUT_CHANGED) == 0) {
+            if (err)
+                *err = why;
+            return false;
         }
         (void)snprintf(text, sizeof(text),
                        "the resume checkpoint of step %" PRIu64

@@ -8,7 +8,7 @@
  *            and checkpoint_release.
  * Threads    One folder, one thread.
  * Failure    Writing: as safetensors_write; older checkpoints stay. Reading fails only when the
- *            folder cannot be read.
+ *            folder cannot be read, or when what the job reads has changed under it.
  */
 #ifndef NEEDLED_TRAIN_CHECKPOINT_H
 #define NEEDLED_TRAIN_CHECKPOINT_H
@@ -44,16 +44,20 @@ struct checkpoint_file { /* one that was written */
     char sha256[SHA256_HEX_SIZE];
 };
 
-/* identity: a text equal for equal jobs alone (digests of data and base, hyper-parameters). Removes
- * what is older than the last CHECKPOINT_KEPT afterwards. */
+/* identity: a text equal for equal jobs alone: names and their values, a space between them. Those of
+ * training, validation, base, tokenizer and start are digests of what the job reads. Removes what is older
+ * than the last CHECKPOINT_KEPT afterwards. */
 MUST_CHECK bool checkpoint_write(const char *folder, const char *identity,
                                  const struct checkpoint *checkpoint,
                                  struct checkpoint_file *ret_file, struct error *err);
 
 typedef void checkpoint_warn_fn(void *context, const char *text);
 
+#define CHECKPOINT_INPUT_CHANGED "input_changed" /* the word of a failure */
+
 /* Fills *checkpoint when *ret_found; arrays it had are given back. Checkpoints that are damaged or
- * of another job are told to `warn` and removed. */
+ * of another job are told to `warn` and removed. One in which nothing but such digests differs is this job's,
+ * and what the job reads is another now: ERR_CONFLICT with the word above says what, under its param. */
 MUST_CHECK bool checkpoint_read_newest(const char *folder, const char *identity,
                                        checkpoint_warn_fn *warn, void *context,
                                        struct checkpoint *checkpoint, bool *ret_found,

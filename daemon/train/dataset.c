@@ -270,13 +270,24 @@ static bool read_all(struct reading *reading, const struct mapping *map, struct 
     return ok;
 }
 
+/* Before any line is read: what is damaged is not to be told as somebody's bad line. */
+static bool check_digest(const char *path, const char *wanted, const char *found, struct error *err)
+{
+    if (!wanted || !wanted[0] || strcmp(wanted, found) == 0)
+        return true;
+    return error_set(
+        err, ERR_CORRUPT,
+        "'%s' is not what was uploaded: its SHA-256 is %.12s..., its record's %.12s...", path,
+        found, wanted);
+}
+
 /* One file's lines after those that are there. */
-static bool read_file(struct reading *reading, const char *path, char ret_sha256[SHA256_HEX_SIZE],
-                      struct error *err)
+static bool read_file(struct reading *reading, const char *path, const char *wanted,
+                      char ret_sha256[SHA256_HEX_SIZE], struct error *err)
 {
     struct mapping map = MAPPING_NONE;
     bool ok = mapping_open(&map, path, err) && file_sha256(path, ret_sha256, err) &&
-              read_all(reading, &map, err);
+              check_digest(path, wanted, ret_sha256, err) && read_all(reading, &map, err);
 
     mapping_close(&map);
     return ok;
@@ -286,6 +297,7 @@ static bool read_file(struct reading *reading, const char *path, char ret_sha256
 static bool read_files(struct reading *reading, const char *const *paths, size_t path_count,
                        struct error *err)
 {
+    const char *const *wanted = reading->options->sha256s;
     char *sha256 = reading->whole->dataset.sha256;
     char one[SHA256_HEX_SIZE];
     struct buf digests;
@@ -295,7 +307,7 @@ static bool read_files(struct reading *reading, const char *const *paths, size_t
     for (size_t i = 0; i < path_count && ok; i++) {
         reading->report->file = i;
         reading->report->file_count = path_count;
-        ok = read_file(reading, paths[i], one, err);
+        ok = read_file(reading, paths[i], wanted ? wanted[i] : NULL, one, err);
         if (!ok && path_count > 1)
             error_wrap(err, "file %zu", i + 1);
         if (ok)

@@ -86,6 +86,8 @@ struct dataset_options {
     size_t label_limit;      /* a label at or past it is refused (out_vocab); 0: vocab_size */
     size_t only_line;        /* dataset_walk: this one alone; 0: all */
     const atomic_bool *stop; /* set: reading ends with ERR_CANCELLED; or NULL */
+    /* dataset_read_files: of each file as its record has it, "" unknown; else ERR_CORRUPT. NULL: none */
+    const char *const *sha256s;
 };
 
 struct example {

@@ -89,6 +89,7 @@ static bool read_list(const struct train_job *job, const struct inputs *inputs,
         .vocab_size = inputs->info.vocab_size,
         .label_limit = inputs->info.out_vocab,
         .stop = job->stop,
+        .sha256s = files->sha256s,
     };
 
     if (!dataset_read_files(files->paths, files->count, tokenizer, &options, ret_dataset, err))
@@ -104,13 +105,16 @@ static bool read_both(const struct train_job *job, const struct inputs *inputs,
                       struct error *err)
 {
     const struct train_files *more = validation ? &job->more_validation : &job->more_training;
-    const char *paths[LIMIT_JOB_FILES];
-    const struct train_files all = {paths, more->count + 1};
+    const char *paths[LIMIT_JOB_FILES], *sha256s[LIMIT_JOB_FILES];
+    const struct train_files all = {paths, more->count + 1, sha256s};
 
     assert(all.count <= COUNT_OF(paths));
     paths[0] = validation ? job->validation_path : job->training_path;
-    for (size_t i = 0; i < more->count; i++)
+    sha256s[0] = validation ? job->validation_sha256 : job->training_sha256;
+    for (size_t i = 0; i < more->count; i++) {
         paths[i + 1] = more->paths[i];
+        sha256s[i + 1] = more->sha256s ? more->sha256s[i] : NULL;
+    }
     return read_list(job, inputs, tokenizer, &all, ret_dataset, ret_report, err);
 }
 
@@ -297,6 +301,13 @@ bool inputs_identity(const struct inputs *inputs, const struct train_job *job,
         !digests_of_file(job->digests, inputs->tokenizer_path, tokenizer, err) ||
         (job->start_adapter_path && !file_sha256(job->start_adapter_path, adapter, err)))
         return with_param(err, "model");
+    if (job->start_adapter_sha256 && job->start_adapter_sha256[0] &&
+        strcmp(job->start_adapter_sha256, adapter) != 0)
+        return error_set_param(
+            err, ERR_CORRUPT, "model",
+            "'%s', the adapter to go on from, is not what was trained: its SHA-256 "
+            "is %.12s..., its record's %.12s...",
+            job->start_adapter_path, adapter, job->start_adapter_sha256);
     if (job->start_adapter_path)
         (void)snprintf(start, sizeof(start), " start %s", adapter);
     /* float32 goes unsaid: checkpoints from before there was a choice stay good. */

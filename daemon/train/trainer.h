@@ -36,7 +36,8 @@ struct hyperparameters hyperparameters_default(void);
 
 struct train_files { /* read as one, in this order */
     const char *const *paths;
-    size_t count; /* LIMIT_JOB_FILES at most */
+    size_t count;               /* LIMIT_JOB_FILES at most */
+    const char *const *sha256s; /* as dataset.h; NULL: none is known */
 };
 
 struct train_job {
@@ -45,6 +46,9 @@ struct train_job {
     const char *training_path;                         /* JSONL */
     const char *validation_path;                       /* NULL: split off the training file */
     struct train_files more_training, more_validation; /* whose lines come after theirs */
+    /* Of those files and of the adapter, as their records have them; NULL or "": not known. Other bytes are
+     * refused with ERR_CORRUPT. */
+    const char *training_sha256, *validation_sha256, *start_adapter_sha256;
     const char
         *start_adapter_path; /* of the same base and rank: training goes on from it; or NULL */
     const char
@@ -127,7 +131,8 @@ struct train_result {
 };
 
 /* Goes on from the newest whole resume checkpoint in checkpoint_folder that belongs to this job:
- * the same data, base and hyper-parameters by digest. Starts anew when there is none. */
+ * the same data, base and hyper-parameters by digest. Starts anew when there is none; where data or
+ * base have changed under it, it fails as checkpoint_read_newest. */
 MUST_CHECK bool train_run(struct backend *be, const struct train_job *job,
                           const struct train_hooks *hooks, struct train_result *ret_result,
                           struct error *err);

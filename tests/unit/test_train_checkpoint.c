@@ -253,6 +253,56 @@ static void a_checkpoint_of_another_job_is_not_taken(void **state)
     remove_folder(folder);
 }
 
+/* Its own, made before what the job reads was changed: to begin anew without a word would hide that. */
+static void a_checkpoint_of_the_job_before_its_inputs_changed_is_told(void **state)
+{
+    (void)state;
+    static const char before[] = "training a1 validation none base b1 tokenizer t1 seed 3 start s1";
+    static const struct {
+        const char *now, *param, *words;
+    } cases[] = {
+        {"training a1 validation none base b2 tokenizer t1 seed 3 start s1", "model",
+         "the base model has changed since the job began"},
+        {"training a1 validation none base b1 tokenizer t2 seed 3 start s1", "model",
+         "tokenizer has changed"},
+        {"training a1 validation none base b1 tokenizer t1 seed 3 start s12", "model",
+         "the adapter to go on from has changed"},
+        {"training a2 validation none base b1 tokenizer t1 seed 3 start s1", "training_file",
+         "the training file has changed"},
+        {"training a1 validation v1 base b1 tokenizer t1 seed 3 start s1", "validation_file",
+         "the validation file has changed"},
+        {"training a2 validation none base b2 tokenizer t1 seed 4 start s1", NULL, NULL},
+        {"training a2 validation none base b2 tokenizer t1 seed 3", NULL, NULL},
+        {"training a2 validation none base b2 tokenizer t1 seed 3 start s1 more m1", NULL, NULL},
+    };
+    char folder[64];
+
+    make_folder(folder);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct arrays arrays;
+        struct checkpoint checkpoint = make_checkpoint(&arrays, 5), found = {0};
+        struct warnings warnings = {0};
+        struct checkpoint_file file;
+        struct error err = {0};
+        bool is_there = true;
+
+        assert_true(checkpoint_write(folder, before, &checkpoint, &file, &err));
+        if (cases[i].words) {
+            assert_false(checkpoint_read_newest(folder, cases[i].now, keep_warning, &warnings,
+                                                &found, &is_there, &err));
+            assert_string_equal(err.word, CHECKPOINT_INPUT_CHANGED);
+            assert_string_equal(err.param, cases[i].param);
+            assert_non_null(strstr(err.message, cases[i].words));
+            assert_int_equal(warnings.count, 0);
+            assert_int_equal(count_files(folder, false), 2); /* nothing was removed */
+        } else {
+            assert_int_equal(read_back(folder, cases[i].now, &warnings), 0);
+            assert_int_equal(warnings.count, 1);
+        }
+    }
+    remove_folder(folder);
+}
+
 static void other_files_are_left_alone(void **state)
 {
     (void)state;
@@ -302,6 +352,7 @@ int main(void)
         cmocka_unit_test(the_last_three_are_kept),
         cmocka_unit_test(a_damaged_newest_gives_way_to_the_one_before),
         cmocka_unit_test(a_checkpoint_of_another_job_is_not_taken),
+        cmocka_unit_test(a_checkpoint_of_the_job_before_its_inputs_changed_is_told),
         cmocka_unit_test(other_files_are_left_alone),
         cmocka_unit_test(a_folder_that_is_not_there_is_named),
     };

@@ -342,7 +342,7 @@ static void several_files_are_their_lines_in_order(void **state)
     struct error err = {0};
 
     job.hyper.val_split = alone.hyper.val_split = other.hyper.val_split = 0;
-    job.more_training = (struct train_files){more, 2};
+    job.more_training = (struct train_files){.paths = more, .count = 2};
     read_inputs(&job, &inputs);
     read_inputs(&alone, &single);
     assert_int_equal(inputs.train_count, 17 + 1 + 2);
@@ -359,7 +359,8 @@ static void several_files_are_their_lines_in_order(void **state)
     assert_true(inputs_identity(&single, &alone, one, &err));
     inputs_release(&inputs);
     inputs_release(&single);
-    other.more_training = (struct train_files){(const char *const[]){more[1], more[0]}, 2};
+    other.more_training =
+        (struct train_files){.paths = (const char *const[]){more[1], more[0]}, .count = 2};
     read_inputs(&other, &inputs);
     assert_true(inputs_identity(&inputs, &other, swapped, &err));
     assert_string_not_equal(both, one);
@@ -376,22 +377,57 @@ static void a_finding_in_one_of_several_files_says_in_which(void **state)
     struct train_memory memory;
     struct error err = {0};
 
-    job.more_training = (struct train_files){more, 1};
+    job.more_training = (struct train_files){.paths = more, .count = 1};
     assert_false(train_validate(&job, &training, &validation, &memory, &err));
     assert_string_equal(err.param, "training_file");
     assert_non_null(strstr(err.message, "file 2 of 2, line "));
     assert_int_equal(training.problems[PROBLEM_STRICT][0].file, 1);
 
-    job.more_training = (struct train_files){&more[1], 1}; /* empty beside one that is not */
+    job.more_training =
+        (struct train_files){.paths = &more[1], .count = 1}; /* empty beside one that is not */
     assert_false(train_validate(&job, &training, &validation, &memory, &err));
     assert_non_null(strstr(err.message, "file 2 of 2: the file is empty"));
 
     job.more_training = (struct train_files){0};
     job.validation_path = DATA("one-example.jsonl");
-    job.more_validation = (struct train_files){more, 1};
+    job.more_validation = (struct train_files){.paths = more, .count = 1};
     assert_false(train_validate(&job, &training, &validation, &memory, &err));
     assert_string_equal(err.param, "validation_file");
     assert_non_null(strstr(err.message, "file 2 of 2, line "));
+}
+
+static void each_file_is_held_to_its_own_digest(void **state)
+{
+    (void)state;
+    static struct dataset_report training, validation;
+    static const char *const more[] = {DATA("one-example.jsonl"), DATA("crlf.jsonl")};
+    static char digests[3][SHA256_HEX_SIZE];
+    const char *others[] = {digests[1], ""};
+    struct train_job job = make_job(MINI, DATA("seventeen.jsonl"));
+    struct train_memory memory;
+    struct error err = {0};
+
+    assert_true(file_sha256(job.training_path, digests[0], &err));
+    assert_true(file_sha256(more[0], digests[1], &err));
+    assert_true(file_sha256(more[1], digests[2], &err));
+    job.training_sha256 = digests[0];
+    job.more_training = (struct train_files){more, 2, others}; /* the last one's is not known */
+    assert_true(train_validate(&job, &training, &validation, &memory, &err));
+    others[1] = digests[2];
+    assert_true(train_validate(&job, &training, &validation, &memory, &err));
+    others[1] = digests[0];
+    assert_false(train_validate(&job, &training, &validation, &memory, &err));
+    assert_int_equal(err.code, ERR_CORRUPT);
+    assert_string_equal(err.param, "training_file");
+    assert_non_null(strstr(err.message, "file 3: "));
+    assert_non_null(strstr(err.message, "crlf.jsonl' is not what was uploaded"));
+
+    others[1] = digests[2];
+    job.validation_path = DATA("one-example.jsonl");
+    job.validation_sha256 = digests[2];
+    assert_false(train_validate(&job, &training, &validation, &memory, &err));
+    assert_int_equal(err.code, ERR_CORRUPT);
+    assert_string_equal(err.param, "validation_file");
 }
 
 static void files_that_are_only_tested_are_read_by_the_same_rules(void **state)
@@ -400,7 +436,7 @@ static void files_that_are_only_tested_are_read_by_the_same_rules(void **state)
     static struct dataset_report report;
     static const char *const paths[] = {DATA("seventeen.jsonl"), DATA("missing-query.jsonl")};
     const struct train_job job = make_job(MINI, DATA("seventeen.jsonl"));
-    struct train_files files = {paths, 1};
+    struct train_files files = {.paths = paths, .count = 1};
     struct error err = {0};
 
     assert_true(train_check_files(&job, &files, &report, &err));
@@ -424,6 +460,7 @@ int main(void)
         cmocka_unit_test(the_identity_changes_with_each_thing_that_changes_the_result),
         cmocka_unit_test(several_files_are_their_lines_in_order),
         cmocka_unit_test(a_finding_in_one_of_several_files_says_in_which),
+        cmocka_unit_test(each_file_is_held_to_its_own_digest),
         cmocka_unit_test(files_that_are_only_tested_are_read_by_the_same_rules),
     };
 

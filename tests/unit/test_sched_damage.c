@@ -1,0 +1,149 @@
+/* Proves: what a job reads is compared with its record when the job begins and when it goes on, and what has
+ * become something else ends the job by name: nothing is trained on it, and nothing begins anew. */
+#include "store/models.h"
+#include "tests/support/bench.h"
+#include "tests/support/scratch.h"
+
+#define LINES 16
+
+static int set_up(void **state)
+{
+    *state = bench_new();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    bench_free(*state);
+    return 0;
+}
+
+/* One bit, as a disk loses it: size and times tell nothing. */
+static void flip(const char *folder, const char *name, long from_end)
+{
+    char path[1024];
+    size_t size;
+    char *bytes;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+    bytes = scratch_read(path, &size);
+    bytes[(long)size - from_end] ^= 1;
+    scratch_write(path, bytes, size);
+    free(bytes);
+}
+
+static void flip_upload(struct bench *bench, const char *file)
+{
+    char name[128];
+
+    (void)snprintf(name, sizeof(name), "uploads/%s", file);
+    flip(bench->state, name, 20);
+}
+
+static void expect_failure(struct bench *bench, const char *id, const char *code, const char *words)
+{
+    struct job_record job;
+
+    bench_wait(bench, id, JOB_FAILED);
+    bench_get(bench, id, &job);
+    if (strcmp(job.error_code, code) != 0 || !strstr(job.error_message, words) ||
+        strstr(job.error_message, bench->state))
+        fail_msg("%s: %s", job.error_code, job.error_message);
+    job_record_release(&job);
+}
+
+static void an_upload_that_rotted_is_not_trained_on(void **state)
+{
+    struct bench *bench = *state;
+    char id[STORE_ID_SIZE], file[STORE_ID_SIZE], words[128];
+    struct error err = {0};
+
+    (void)snprintf(file, sizeof(file), "%s", bench_upload_lines(bench, LINES));
+    flip_upload(bench, file);
+    (void)snprintf(words, sizeof(words), "'uploads/%s' is not what was uploaded", file);
+    bench_submit_small(bench, file, "'n_epochs':1", id);
+    expect_failure(bench, id, "corrupt", words);
+    assert_true(bench_submit(bench, id, &err,
+                             "{'model':'needle-3','training_file':'%s','validation_file':'%s'}",
+                             bench_upload_lines(bench, 4), file));
+    expect_failure(bench, id, "corrupt", words);
+    assert_int_equal(bench_count_events(bench, id, "metrics", ""), 0);
+}
+
+/* A job with a resume checkpoint, of a daemon that is stopped. */
+static void begin_and_stop(struct bench *bench, const char *file, char ret_id[STORE_ID_SIZE])
+{
+    struct job_record job;
+
+    hold_steps(4);
+    bench_submit_small(bench, file, "'n_epochs':4,'batch_size':4", ret_id);
+    bench_wait_event(bench, ret_id, "metrics", bench_wait_event(bench, ret_id, "metrics", 0));
+    bench_stop(bench);
+    bench_get(bench, ret_id, &job);
+    assert_int_equal(job.state, JOB_QUEUED);
+    job_record_release(&job);
+    hold_let_go();
+}
+
+static void a_job_does_not_go_on_with_an_upload_that_rotted(void **state)
+{
+    struct bench *bench = *state;
+    char id[STORE_ID_SIZE], file[STORE_ID_SIZE], words[128];
+
+    (void)snprintf(file, sizeof(file), "%s", bench_upload_lines(bench, LINES));
+    begin_and_stop(bench, file, id);
+    flip_upload(bench, file);
+    (void)snprintf(words, sizeof(words), "'uploads/%s' is not what was uploaded", file);
+    bench_start(bench);
+    expect_failure(bench, id, "corrupt", words);
+    assert_int_equal(bench_count_events(bench, id, NULL, "Training "), 1); /* never begun anew */
+}
+
+static void a_job_does_not_go_on_with_another_base(void **state)
+{
+    struct bench *bench = *state;
+    char id[STORE_ID_SIZE];
+
+    begin_and_stop(bench, bench_upload_lines(bench, LINES), id);
+    flip(bench->models, "needle-3/base.safetensors", 100);
+    bench_start(bench);
+    expect_failure(bench, id, "input_changed", "the base model has changed since the job began");
+    assert_int_equal(bench_count_events(bench, id, NULL, "Training "), 1);
+}
+
+static void an_adapter_that_rotted_is_not_gone_on_from(void **state)
+{
+    struct bench *bench = *state;
+    struct job_record job;
+    struct model_record model;
+    char id[STORE_ID_SIZE], file[STORE_ID_SIZE], name[300];
+    struct error err = {0};
+
+    (void)snprintf(file, sizeof(file), "%s", bench_upload_lines(bench, LINES));
+    bench_submit_small(bench, file, "'n_epochs':1", id);
+    bench_wait(bench, id, JOB_SUCCEEDED);
+    bench_get(bench, id, &job);
+    assert_true(models_get(bench->store, job.fine_tuned_model, &model, &err));
+    (void)snprintf(name, sizeof(name), "artifacts/%s", model.artifact);
+    flip(bench->state, name, 10);
+    if (!bench_submit(bench, id, &err, "{'model':'%s','training_file':'%s'}", job.fine_tuned_model,
+                      file))
+        fail_msg("%s", err.message);
+    job_record_release(&job);
+    expect_failure(bench, id, "corrupt", "the adapter to go on from, is not what was trained");
+    assert_int_equal(bench_count_events(bench, id, "metrics", ""), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(an_upload_that_rotted_is_not_trained_on),
+        TEST(a_job_does_not_go_on_with_an_upload_that_rotted),
+        TEST(a_job_does_not_go_on_with_another_base),
+        TEST(an_adapter_that_rotted_is_not_gone_on_from),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
