@@ -75,9 +75,9 @@ bool files_handle_bytes(struct request *request, struct error *err)
 
     if (!files_get(request->store, request->params[0], &file, err) ||
         !dataset_path(path, sizeof(path), request->services->state_folder, file.id, err) ||
-        !response_set_file(response, path, "application/octet-stream", NULL, err))
+        !response_set_file(response, path, "application/octet-stream", NULL, err) ||
+        !response_hold_to(response, file.size_bytes, file.sha256, err))
         return false;
-    response_set_etag(response, file.sha256);
     response_cut(response, request->range, request->if_range);
     return true;
 }

@@ -148,7 +148,8 @@ bool models_handle_adapter(struct request *request, struct error *err)
         !artifact_path(path, sizeof(path), request->services->state_folder, model.artifact, err))
         return false;
     return response_set_file(&request->response, path, "application/octet-stream",
-                             "adapter.safetensors", err);
+                             "adapter.safetensors", err) &&
+           response_hold_to(&request->response, model.size_bytes, model.sha256, err);
 }
 
 /* As a file's content: a link that one client follows and the other hands on. */
@@ -182,9 +183,10 @@ bool models_handle_bytes(struct request *request, struct error *err)
 
     if (!get_model(request, &model, err) ||
         !artifact_path(path, sizeof(path), request->services->state_folder, model.artifact, err) ||
-        !response_set_file(response, path, "application/octet-stream", "adapter.safetensors", err))
+        !response_set_file(response, path, "application/octet-stream", "adapter.safetensors",
+                           err) ||
+        !response_hold_to(response, model.size_bytes, model.sha256, err))
         return false;
-    response_set_etag(response, model.sha256);
     response_cut(response, request->range, request->if_range);
     return true;
 }

@@ -2,7 +2,9 @@
 
 #include "api/stream.h"
 #include "api/text.h"
+#include "daemon/base/file.h"
 #include "daemon/base/json.h"
+#include "daemon/base/limits.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -150,6 +152,40 @@ bool response_set_file(struct response *response, const char *path, const char *
     return true;
 }
 
+static bool hash_descriptor(int descriptor, char ret_sha256[SHA256_HEX_SIZE], struct error *err)
+{
+    char path[32];
+
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", descriptor);
+    return file_sha256(path, ret_sha256, err);
+}
+
+bool response_hold_to(struct response *response, int64_t size_bytes, const char *sha256,
+                      struct error *err)
+{
+    const uint64_t size = response->file_size_bytes;
+    char found[SHA256_HEX_SIZE];
+
+    assert(response->kind == RESPONSE_FILE);
+    if (size != (uint64_t)size_bytes)
+        return error_set_word(err, ERR_NOT_FOUND, "gone", "",
+                              "its file on the disk is damaged: it has %" PRIu64 " bytes, %" PRId64
+                              " were stored",
+                              size, size_bytes);
+    if (!sha256[0])
+        return true; /* nothing is known of its bytes */
+    (void)snprintf(response->etag, sizeof(response->etag), "\"%s\"", sha256); /* 64 digits */
+    if (size > LIMIT_CHECKED_DOWNLOAD_BYTES)
+        return true;
+    if (!hash_descriptor(response->descriptor, found, err))
+        return false;
+    return strcmp(found, sha256) == 0 ||
+           error_set_word(err, ERR_NOT_FOUND, "gone", "",
+                          "its file on the disk is damaged: its SHA-256 is %.12s..., %.12s... was "
+                          "stored",
+                          found, sha256);
+}
+
 void response_set_static(struct response *response, const char *bytes, size_t size)
 {
     response_release(response);
@@ -157,11 +193,6 @@ void response_set_static(struct response *response, const char *bytes, size_t si
     response->status = 200;
     response->static_bytes = bytes;
     response->size_bytes = size;
-}
-
-void response_set_etag(struct response *response, const char *sha256)
-{
-    (void)snprintf(response->etag, sizeof(response->etag), "\"%s\"", sha256); /* 64 digits */
 }
 
 /* "bytes=A-B", "bytes=A-" or "bytes=-N" (the last N). False for what is none of these. */

@@ -59,10 +59,12 @@ MUST_CHECK bool response_set_text(struct response *response, const char *content
 MUST_CHECK bool response_set_file(struct response *response, const char *path,
                                   const char *content_type, const char *attachment,
                                   struct error *err);
+/* What a record says of the file that was set. Another size is refused as a file that is gone, and so are, up
+ * to LIMIT_CHECKED_DOWNLOAD_BYTES, other bytes. Sets the tag too: the digest of the bytes. */
+MUST_CHECK bool response_hold_to(struct response *response, int64_t size_bytes, const char *sha256,
+                                 struct error *err);
 /* Bytes that are there for good. */
 void response_set_static(struct response *response, const char *bytes, size_t size);
-/* The file's tag is the digest of its bytes. */
-void response_set_etag(struct response *response, const char *sha256);
 /* A file's answer becomes the one range that was asked for (206), or 416. What is no single range of
  * bytes, or is asked of another file (if_range), is the whole file. Both may be NULL. */
 void response_cut(struct response *response, const char *range, const char *if_range);

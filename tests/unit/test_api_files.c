@@ -201,6 +201,29 @@ static void two_uploads_at_once_with_one_name_are_two_files(void **state)
     }
 }
 
+static void an_upload_that_rotted_is_not_handed_out(void **state)
+{
+    (void)state;
+    struct web_answer answer;
+    char call[128], path[1024], id[64];
+    size_t size;
+    char *bytes;
+
+    upload(PURPOSE_PART FILE_HEAD("a.jsonl") LINE "\r\n--bnd--\r\n", &answer);
+    snprintf(id, sizeof(id), "%s", field(answer.body, "id"));
+    web_release(&answer);
+    snprintf(path, sizeof(path), "%s/uploads/%s", d.folder, id);
+    bytes = scratch_read(path, &size);
+    bytes[size / 2] ^= 1;
+    scratch_write(path, bytes, size);
+    free(bytes);
+    snprintf(call, sizeof(call), "/v1/files/%s/content", id);
+    web_follow(d.port, "", call, NULL, 0, &answer);
+    assert_int_equal(answer.status, 410);
+    assert_non_null(strstr(answer.body, "its file on the disk is damaged: its SHA-256 is "));
+    web_release(&answer);
+}
+
 static void an_upload_that_is_broken_off_leaves_nothing(void **state)
 {
     (void)state;
@@ -332,6 +355,7 @@ int main(void)
         PLAIN(a_refused_file_names_its_lines),
         PLAIN(a_name_is_a_label_and_no_path),
         PLAIN(two_uploads_at_once_with_one_name_are_two_files),
+        PLAIN(an_upload_that_rotted_is_not_handed_out),
         PLAIN(an_upload_that_is_broken_off_leaves_nothing),
         PLAIN(a_list_is_walked_to_its_end_by_its_cursor),
         PLAIN(a_deleted_file_is_gone_from_list_and_disk),

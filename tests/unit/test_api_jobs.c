@@ -212,7 +212,7 @@ static void add_model(const char *id, const char *bytes)
     snprintf(model.base_model, sizeof(model.base_model), "needle");
     snprintf(model.job_id, sizeof(model.job_id), JOB);
     snprintf(model.artifact, sizeof(model.artifact), "abcd1234.safetensors");
-    snprintf(model.sha256, sizeof(model.sha256), "00");
+    file_sha256_of(bytes, strlen(bytes), model.sha256);
     snprintf(model.device, sizeof(model.device), "cpu:0");
     snprintf(model.numerics, sizeof(model.numerics), "w4a8");
     snprintf(folder, sizeof(folder), "%s/artifacts", d.folder);
@@ -276,6 +276,34 @@ static void an_adapter_is_a_file_to_save(void **state)
     assert_string_equal(web_header(&head, "Content-Length"), "13");
     web_release(&get_answer);
     web_release(&head);
+}
+
+/* What was stored, or nothing: a client would take the rest for its model. */
+static void an_adapter_that_rotted_is_not_handed_out(void **state)
+{
+    (void)state;
+    static const char *const damaged[] = {"adapter byt", "adapter bytex", "adapter bytes.", ""};
+    struct web_answer answer;
+    struct error err = {0};
+    char path[1024];
+
+    api_daemon_add_job(&d, JOB);
+    add_model(MODEL, "adapter bytes");
+    api_daemon_must(artifact_path(path, sizeof(path), d.folder, "abcd1234.safetensors", &err),
+                    &err);
+    for (size_t i = 0; i < COUNT_OF(damaged); i++) {
+        scratch_write(path, damaged[i], strlen(damaged[i]));
+        for (int way = 0; way < 2; way++) {
+            if (way == 0)
+                web_call(d.port, "GET", "/v1/models/" MODEL "/adapter.safetensors", &answer);
+            else
+                web_follow(d.port, "", "/v1/models/" MODEL "/content", NULL, 0, &answer);
+            assert_int_equal(answer.status, 410);
+            assert_non_null(strstr(answer.body, "\"gone\""));
+            assert_non_null(strstr(answer.body, "its file on the disk is damaged"));
+            web_release(&answer);
+        }
+    }
 }
 
 static void a_deleted_model_is_gone_with_its_file(void **state)
@@ -464,6 +492,7 @@ int main(void)
         PLAIN(checkpoints_are_listed_with_their_metrics),
         PLAIN(models_are_bases_and_what_jobs_made),
         PLAIN(an_adapter_is_a_file_to_save),
+        PLAIN(an_adapter_that_rotted_is_not_handed_out),
         PLAIN(a_deleted_model_is_gone_with_its_file),
 #define WHOLE(name)                                                                                \
     cmocka_unit_test_setup_teardown(name, api_daemon_set_up_whole, api_daemon_tear_down)
