@@ -235,8 +235,8 @@ static void log_start(const struct daemon_parts *parts)
     if (store_lost_log(parts->store))
         log_write(
             LOG_LEVEL_WARN,
-            "the database's log, needled.db-wal, was cut or gone: what was changed last before "
-            "this start may be missing");
+            "the database's log, needled.db-wal, was cut, damaged or gone: what was changed last "
+            "before this start may be missing");
     if (parts->config.key_file_is_open)
         log_write(LOG_LEVEL_WARN,
                   "the file of the API key can be read by every user of this machine: "

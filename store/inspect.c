@@ -2,6 +2,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/limits.h"
+#include "store/lostlog.h"
 #include "store/migrations.h"
 
 #include <errno.h>
@@ -85,64 +86,6 @@ int inspect_open(const char *path, sqlite3 **ret_db)
     (void)snprintf(uri + used, sizeof(uri) - used, "%s",
                    beside(path, "-wal", side) ? "" : "?immutable=1");
     return sqlite3_open_v2(uri, ret_db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL);
-}
-
-/* ---- the log's index ---- */
-
-#define INDEX_BYTES                                                                                \
-    100 /* of its header, in the machine's order: two copies, then what was written back */
-#define INDEX_COPY_BYTES 48
-#define INDEX_PAGE_SIZE 14
-#define INDEX_FRAMES 16
-#define INDEX_WRITTEN_BACK 96
-#define LOG_HEADER_BYTES 32
-#define FRAME_HEADER_BYTES 24
-
-static uint32_t read_word(const unsigned char *bytes)
-{
-    uint32_t word;
-
-    memcpy(&word, bytes, sizeof(word));
-    return word;
-}
-
-static bool read_index(const char *path, unsigned char ret_bytes[INDEX_BYTES])
-{
-    char side[SIDE_PATH_BYTES];
-    ssize_t size = -1;
-    int descriptor;
-
-    (void)snprintf(side, sizeof(side), "%s-shm", path); /* made to fit */
-    descriptor = open(side, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (descriptor < 0)
-        return false;
-    size = read(descriptor, ret_bytes, INDEX_BYTES);
-    (void)close(descriptor); /* only read */
-    return size == INDEX_BYTES &&
-           memcmp(ret_bytes, ret_bytes + INDEX_COPY_BYTES, INDEX_COPY_BYTES) == 0;
-}
-
-/* The index outlives the process that was killed; whoever opens the database next makes it anew, from the
- * log that it finds. */
-static bool is_log_lost(const char *path)
-{
-    unsigned char index[INDEX_BYTES];
-    char side[SIDE_PATH_BYTES];
-    struct stat about = {0};
-    uint16_t page_size = 0;
-    uint64_t frame_bytes;
-    uint32_t frames;
-
-    if (!read_index(path, index))
-        return false;
-    memcpy(&page_size, index + INDEX_PAGE_SIZE, sizeof(page_size));
-    frames = read_word(index + INDEX_FRAMES);
-    frame_bytes = FRAME_HEADER_BYTES + (page_size == 1 ? 65536 : (uint64_t)page_size);
-    (void)snprintf(side, sizeof(side), "%s-wal", path); /* made to fit */
-    if (lstat(side, &about) != 0)
-        about.st_size = 0;
-    return frames > read_word(index + INDEX_WRITTEN_BACK) &&
-           (uint64_t)about.st_size < LOG_HEADER_BYTES + frames * frame_bytes;
 }
 
 /* ---- what is in it ---- */
@@ -252,7 +195,7 @@ bool inspect_file(const char *path, const char *advice, struct inspection *ret_f
         return false;
     has_log = beside(path, "-wal", side);
     has_index = beside(path, "-shm", side);
-    found.log_is_lost = is_log_lost(path);
+    found.log_is_lost = lostlog_look(path);
     if (inspect_open(path, &at.db) == SQLITE_OK) {
         (void)sqlite3_busy_timeout(at.db, BUSY_TIMEOUT_MS);
         ok = check_content(&at, &found, err);

@@ -22,8 +22,8 @@
 
 struct inspection {
     int version;
-    bool complete;          /* every page was looked at */
-    bool log_is_lost;       /* changes that its index tells of are neither in it nor in its log */
+    bool complete;    /* every page was looked at */
+    bool log_is_lost; /* changes that were made are neither in it nor in its log, see lostlog.h */
     int64_t dangling_count; /* rows that name a record which is not there: no harm, but not ours */
 };
 

@@ -1,6 +1,7 @@
 /* Proves: a database is not made, and not taken for a new one, where what is beside it tells of an earlier one. */
 #include "daemon/sched/losses.h"
 
+#include "store/inspect.h"
 #include "store/store.h"
 #include "tests/support/scratch.h"
 #include "tests/support/test.h"
@@ -113,6 +114,12 @@ static void an_upload_alone_is_no_loss(void **state)
     assert_true(losses_check(fixture->folder, fixture->store, &fault));
 }
 
+static void change(struct store *store, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        assert_true(losses_allow(store, &fault)); /* a transaction that is in the log alone */
+}
+
 static void copy(const struct fixture *fixture, const char *side, size_t size_max)
 {
     char from[4200], to[4200], *bytes;
@@ -142,6 +149,22 @@ static bool lost_log_with(const struct fixture *fixture, size_t log_bytes)
     return lost;
 }
 
+/* The same of a log that holds those bytes. */
+static bool lost_log_in(const struct fixture *fixture, const char *bytes, size_t size,
+                        bool with_index)
+{
+    const char *path = scratch_path(fixture->folder, "copy.db");
+    struct inspection found;
+
+    copy(fixture, "", SIZE_MAX);
+    (void)unlink(scratch_path(fixture->folder, "copy.db-shm"));
+    if (with_index)
+        copy(fixture, "-shm", SIZE_MAX);
+    scratch_write(scratch_path(fixture->folder, "copy.db-wal"), bytes, size);
+    assert_true(inspect_file(path, "", &found, &fault));
+    return found.log_is_lost;
+}
+
 static void a_log_that_was_cut_or_lost_is_known_by_its_index(void **state)
 {
     struct fixture *fixture = *state;
@@ -158,6 +181,42 @@ static void a_log_that_was_cut_or_lost_is_known_by_its_index(void **state)
     assert_true(lost_log_with(fixture, (size_t)about.st_size - 1));
 }
 
+/* SQLite takes a log up to the damage, and says nothing of what stood behind it. */
+static void a_log_with_a_flipped_byte_is_told_with_and_without_its_index(void **state)
+{
+    static const size_t frame = 24 + 4096;
+    const struct {
+        size_t offset;
+        bool is_lost, without_is_lost;
+    } cases[] = {
+        {32 + frame + 100, true, true},    /* a page, */
+        {32 + 2 * frame + 5, true, true},  /* a frame's header, */
+        {32 + 2 * frame + 17, true, true}, /* its sums, */
+        {32 + 2 * frame + 9, true, true},  /* its salts, */
+        {10, true, false},                 /* the log's header: without an index, no log */
+    };
+    struct fixture *fixture = *state;
+    size_t size = 0;
+    char *bytes;
+
+    assert_true(store_open(fixture->database, true, &fixture->store, &fault));
+    change(fixture->store, 4);
+    bytes = scratch_read(scratch_path(fixture->folder, "needled.db-wal"), &size);
+    assert_true(size > 32 + 4 * frame && (size - 32) % frame == 0);
+    assert_false(lost_log_in(fixture, bytes, size, true));
+    assert_false(lost_log_in(fixture, bytes, size, false));
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        bytes[cases[i].offset] ^= 0x55;
+        assert_int_equal(lost_log_in(fixture, bytes, size, true), cases[i].is_lost);
+        assert_int_equal(lost_log_in(fixture, bytes, size, false), cases[i].without_is_lost);
+        bytes[cases[i].offset] ^= 0x55;
+    }
+    bytes[size - 10] ^= 0x55; /* the last one may never have been whole: only the index knows */
+    assert_true(lost_log_in(fixture, bytes, size, true));
+    assert_false(lost_log_in(fixture, bytes, size, false));
+    free(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +228,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_upload_alone_is_no_loss, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_log_that_was_cut_or_lost_is_known_by_its_index, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(
+            a_log_with_a_flipped_byte_is_told_with_and_without_its_index, set_up, tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
