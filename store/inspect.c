@@ -60,6 +60,27 @@ static bool check_header(const struct inspecting *at, struct error *err)
     return true;
 }
 
+/* SQLite says of these only that it cannot open the database, or follows the link. */
+static bool check_sides(const struct inspecting *at, struct error *err)
+{
+    static const char *const suffixes[] = {"-wal", "-shm", "-journal"};
+
+    for (size_t i = 0; i < COUNT_OF(suffixes); i++) {
+        char side[SIDE_PATH_BYTES];
+        struct inspecting beside = *at;
+        struct stat info;
+
+        (void)snprintf(side, sizeof(side), "%s%s", at->path, suffixes[i]); /* made to fit */
+        beside.path = side;
+        if (lstat(side, &info) == 0 && !S_ISREG(info.st_mode))
+            return refuse(&beside,
+                          S_ISLNK(info.st_mode) ? "is a symbolic link, no part of a database"
+                                                : "is not a regular file, no part of a database",
+                          err);
+    }
+    return true;
+}
+
 /* ---- through SQLite ----------------------------------------------------------------------------- */
 
 static bool beside(const char *path, const char *suffix, char ret_path[SIDE_PATH_BYTES])
@@ -152,7 +173,7 @@ static int code_behind(const char *answer)
 
 static bool check_content(struct inspecting *at, struct inspection *found, struct error *err)
 {
-    char answer[128] = "", what[224];
+    char answer[128] = "", what[224], side[SIDE_PATH_BYTES];
     int64_t number = 0;
     int code = ask(at->db, "PRAGMA user_version", &number, NULL, 0);
 
@@ -171,6 +192,11 @@ static bool check_content(struct inspecting *at, struct inspection *found, struc
     found->complete = code == SQLITE_OK;
     if (code == SQLITE_OK || code == SQLITE_INTERRUPT)
         return true;
+    if ((code & 0xff) == SQLITE_READONLY && beside(at->path, "-journal", side))
+        return refuse(at,
+                      "has a journal beside it, the file with -journal after its name, which would "
+                      "undo changes in it and is none of ours",
+                      err);
     if (code != SQLITE_CORRUPT && code != SQLITE_NOTADB)
         return error_set(err, ERR_IO, "read database '%s': %s", at->path, sqlite3_errstr(code));
     (void)snprintf(what, sizeof(what), "is damaged (%s; 'sqlite3 FILE .recover' may save its rows)",
@@ -191,7 +217,7 @@ bool inspect_file(const char *path, const char *advice, struct inspection *ret_f
 
     if (strlen(path) >= LIMIT_PATH_BYTES)
         return error_set(err, ERR_LIMIT, "database path '%.64s...' is too long", path);
-    if (!check_header(&at, err))
+    if (!check_header(&at, err) || !check_sides(&at, err))
         return false;
     has_log = beside(path, "-wal", side);
     has_index = beside(path, "-shm", side);

@@ -217,6 +217,45 @@ static void a_log_with_a_flipped_byte_is_told_with_and_without_its_index(void **
     free(bytes);
 }
 
+static void what_stands_in_the_place_of_a_side_file_is_named(void **state)
+{
+    static const char *const sides[] = {"copy.db-wal", "copy.db-shm", "copy.db-journal"};
+    static const unsigned char journal[512] = {0xd9, 0xd5, 0x05, 0xf9, 0x20,
+                                               0xa1, 0x63, 0xd7, 0xff};
+    struct fixture *fixture = *state;
+    struct inspection found;
+    char words[64];
+
+    assert_true(store_open(fixture->database, true, &fixture->store, &fault));
+    store_close(fixture->store); /* all of it is in the one file now */
+    fixture->store = NULL;
+    copy(fixture, "", SIZE_MAX);
+    for (size_t i = 0; i < COUNT_OF(sides); i++) {
+        const char *side = scratch_path(fixture->folder, sides[i]);
+
+        (void)snprintf(words, sizeof(words), "/%s' is ", sides[i]);
+        for (int kind = 0; kind < 3; kind++) {
+            assert_int_equal(kind == 0   ? mkdir(side, 0700)
+                             : kind == 1 ? mkfifo(side, 0600)
+                                         : symlink("elsewhere", side),
+                             0);
+            assert_false(
+                inspect_file(scratch_path(fixture->folder, "copy.db"), "", &found, &fault));
+            assert_int_equal(fault.code, ERR_CORRUPT);
+            if (!strstr(fault.message, words) ||
+                !strstr(fault.message, kind == 2 ? "a symbolic link" : "not a regular file"))
+                fail_msg("%s", fault.message);
+            assert_int_equal(remove(side), 0);
+        }
+    }
+    scratch_write(scratch_path(fixture->folder, sides[0]), "", 0);
+    scratch_write(scratch_path(fixture->folder, sides[2]), journal, sizeof(journal));
+    assert_false(inspect_file(scratch_path(fixture->folder, "copy.db"), "", &found, &fault));
+    assert_int_equal(fault.code, ERR_CORRUPT);
+    if (!strstr(fault.message, "has a journal beside it"))
+        fail_msg("%s", fault.message);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +269,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(
             a_log_with_a_flipped_byte_is_told_with_and_without_its_index, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_stands_in_the_place_of_a_side_file_is_named, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
