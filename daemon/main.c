@@ -402,7 +402,8 @@ static int complain(const struct error *err)
     return exit_status_of(err);
 }
 
-int main(int argument_count, char **arguments)
+/* Returns the exit status. */
+static int act(int argument_count, char **arguments)
 {
     static struct daemon_parts parts = {.lock = -1};
     struct server_options options;
@@ -450,4 +451,9 @@ int main(int argument_count, char **arguments)
     if (!check_folders(&parts.config, &err))
         return complain(&err);
     return service_take_signals(&err) ? run(&parts) : complain(&err);
+}
+
+int main(int argument_count, char **arguments)
+{
+    process_end(act(argument_count, arguments));
 }

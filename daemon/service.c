@@ -45,9 +45,10 @@ static void pass_on(int number)
     errno = kept;
 }
 
+static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+
 bool service_take_signals(struct error *err)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
     const struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
     sigset_t signals;
     int ends[2];
@@ -65,6 +66,19 @@ bool service_take_signals(struct error *err)
     for (size_t i = 0; i < COUNT_OF(numbers); i++)
         (void)sigaction(numbers[i], &action, NULL);
     return true;
+}
+
+/* Nobody is left to wait for them: the next one ends the process, which no job's files mind. */
+static void give_signals_back(void)
+{
+    sigset_t signals;
+
+    (void)sigemptyset(&signals); /* none of these can fail for valid numbers */
+    for (size_t i = 0; i < COUNT_OF(numbers); i++) {
+        (void)signal(numbers[i], numbers[i] == SIGHUP ? SIG_IGN : SIG_DFL);
+        (void)sigaddset(&signals, numbers[i]);
+    }
+    (void)pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
 }
 
 /* The next signal, or 0: the time is over, or `other` (-1: none) has something to read. timeout_ms < 0:
@@ -148,6 +162,8 @@ static void begin(const char *doing, atomic_bool *hurry)
     if (!keeper.runs) {
         log_write(LOG_LEVEL_WARN, "no thread is left to ask for more time while %s", doing);
         close_keeper(&keeper);
+        if (hurry)
+            give_signals_back();
     }
 }
 
