@@ -204,6 +204,38 @@ static bool check_content(struct inspecting *at, struct inspection *found, struc
     return refuse(at, what, err);
 }
 
+static bool ask_bare(sqlite3 *db, const char *setting)
+{
+    static const char text[] =
+        "SELECT NOT EXISTS (SELECT 1 FROM jobs) AND NOT EXISTS (SELECT 1 FROM files)"
+        " AND NOT EXISTS (SELECT 1 FROM models) AND NOT EXISTS (SELECT 1 FROM reservations)"
+        " AND NOT EXISTS (SELECT 1 FROM settings WHERE name = ?1 AND value <> '')";
+    sqlite3_stmt *statement = NULL;
+    bool bare = false;
+
+    if (sqlite3_prepare_v2(db, text, -1, &statement, NULL) == SQLITE_OK &&
+        sqlite3_bind_text(statement, 1, setting, -1, SQLITE_STATIC) == SQLITE_OK &&
+        sqlite3_step(statement) == SQLITE_ROW)
+        bare = sqlite3_column_int(statement, 0) != 0;
+    (void)sqlite3_finalize(statement); /* only read */
+    return bare;
+}
+
+bool inspect_is_bare(const char *path, const char *setting)
+{
+    const struct inspecting at = {.path = path, .advice = ""};
+    char side[SIDE_PATH_BYTES];
+    sqlite3 *db = NULL;
+    bool bare;
+
+    if (strlen(path) >= LIMIT_PATH_BYTES || !check_header(&at, NULL) || !check_sides(&at, NULL) ||
+        beside(path, "-wal", side))
+        return false;
+    bare = inspect_open(path, &db) == SQLITE_OK && ask_bare(db, setting);
+    (void)sqlite3_close(db); /* no statement is left */
+    return bare;
+}
+
 bool inspect_file(const char *path, const char *advice, struct inspection *ret_found,
                   struct error *err)
 {

@@ -29,6 +29,10 @@ struct inspection {
 
 MUST_CHECK bool inspect_file(const char *path, const char *advice, struct inspection *ret_found,
                              struct error *err);
+/* Whether it is a database of ours that knows of no job, file, model or reservation, and has nothing under the
+ * setting's name. False too where that cannot be told without writing: one that has a log is not opened, since
+ * SQLite would make the log's index anew. */
+bool inspect_is_bare(const char *path, const char *setting);
 /* A connection that only reads. Without a log the file is all there is: then it is read without a lock,
  * and nothing is made beside it. Returns SQLite's code; *ret_db is for sqlite3_close. */
 int inspect_open(const char *path, sqlite3 **ret_db);

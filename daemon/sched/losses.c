@@ -3,6 +3,7 @@
 #include "daemon/base/file.h"
 #include "daemon/base/limits.h"
 #include "store/figures.h"
+#include "store/inspect.h"
 #include "store/settings.h"
 #include "store/store.h"
 
@@ -18,6 +19,8 @@
 static const char advice[] =
     "put a backup back with needled --restore FILE; to begin anew, move needled.db*, uploads, "
     "checkpoints and artifacts to another place first";
+
+static const char knows_nothing[] = "the database needled.db knows of no file and no job";
 
 struct traces { /* of an earlier database */
     size_t uploads, jobs, adapters;
@@ -64,8 +67,11 @@ bool losses_check_new(const char *state_folder, const char *database_path, struc
     char side[SIDE_PATH_BYTES];
     struct stat about;
 
-    if (lstat(database_path, &about) == 0 || errno != ENOENT)
-        return true; /* there is one, or the open tells why it cannot be looked at */
+    if (lstat(database_path, &about) == 0) /* looked at before anything is written */
+        return traces.jobs + traces.adapters == 0 || !inspect_is_bare(database_path, RESTORED) ||
+               refuse(knows_nothing, &traces, err);
+    if (errno != ENOENT)
+        return true; /* the open tells why it cannot be looked at */
     if (traces.uploads + traces.jobs + traces.adapters > 0)
         return refuse("the database needled.db is gone", &traces, err);
     for (size_t i = 0; i < COUNT_OF(sides); i++) {
@@ -93,8 +99,7 @@ bool losses_check(const char *state_folder, struct store *store, struct error *e
         return true;
     if (!settings_exchange(store, RESTORED, "", restored, err))
         return false;
-    return restored[0] != '\0' ||
-           refuse("the database needled.db knows of no file and no job", &traces, err);
+    return restored[0] != '\0' || refuse(knows_nothing, &traces, err);
 }
 
 bool losses_allow(struct store *store, struct error *err)

@@ -16,7 +16,8 @@
 
 struct store;
 
-/* Before a database is made: nothing of an earlier one may be there. */
+/* Before a database is made: nothing of an earlier one may be there. One that is there and knows of nothing is
+ * refused here already, as losses_check does, so that nothing is written first. */
 MUST_CHECK bool losses_check_new(const char *state_folder, const char *database_path,
                                  struct error *err);
 /* Of a database that was opened, before anything is put away. One that was just restored may know of

@@ -104,6 +104,31 @@ static void an_empty_database_beside_the_files_of_jobs_is_refused(void **state)
     assert_false(losses_check(fixture->folder, fixture->store, &fault)); /* that once */
 }
 
+static void an_empty_database_is_refused_before_anything_is_written(void **state)
+{
+    struct fixture *fixture = *state;
+    size_t size, size_after;
+    char *before, *after;
+
+    assert_true(store_open(fixture->database, true, &fixture->store, &fault));
+    store_close(fixture->store);
+    fixture->store = NULL;
+    assert_true(losses_check_new(fixture->folder, fixture->database, &fault)); /* a new one */
+    leave(fixture, "artifacts/ftjob-1.safetensors");
+    before = scratch_read(fixture->database, &size);
+    assert_refused(losses_check_new(fixture->folder, fixture->database, &fault),
+                   "knows of no file and no job");
+    after = scratch_read(fixture->database, &size_after);
+    assert_int_equal(size, size_after);
+    assert_memory_equal(before, after, size);
+    assert_int_not_equal(access(scratch_path(fixture->folder, "needled.db-shm"), F_OK), 0);
+    free(before);
+    free(after);
+    assert_true(store_open(fixture->database, true, &fixture->store, &fault));
+    assert_true(losses_allow(fixture->store, &fault)); /* somebody wanted it so */
+    assert_true(losses_check_new(fixture->folder, fixture->database, &fault));
+}
+
 /* Killed between the file and its record: nothing is lost that anybody was told of. */
 static void an_upload_alone_is_no_loss(void **state)
 {
@@ -142,6 +167,8 @@ static bool lost_log_with(const struct fixture *fixture, size_t log_bytes)
     copy(fixture, "-shm", SIZE_MAX);
     if (log_bytes > 0)
         copy(fixture, "-wal", log_bytes);
+    /* A first look leaves the log and its index as they are. */
+    (void)inspect_is_bare(scratch_path(fixture->folder, "copy.db"), "none");
     assert_true(store_open(scratch_path(fixture->folder, "copy.db"), true, &store, &fault));
     lost = store_lost_log(store);
     assert_int_equal(losses_check(fixture->folder, store, &fault), !lost);
@@ -269,6 +296,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(
             a_log_with_a_flipped_byte_is_told_with_and_without_its_index, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_empty_database_is_refused_before_anything_is_written,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_stands_in_the_place_of_a_side_file_is_named, set_up,
                                         tear_down),
     };
