@@ -368,6 +368,17 @@ enum MHD_Result exchange_handle(void *context, struct MHD_Connection *connection
     return finish(listener, request);
 }
 
+#define STATUS_CLIENT_LEFT 499 /* as nginx has it */
+
+/* Before there was an answer the connection ended: the client's doing, unless the server stopped. */
+static void set_status_of_end(struct request *request, enum MHD_RequestTerminationCode how)
+{
+    if (how == MHD_REQUEST_TERMINATED_COMPLETED_OK || request->submitted || request->discards)
+        return;
+    request->response.status =
+        how == MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN ? 503 : STATUS_CLIENT_LEFT;
+}
+
 static void log_request(const struct request *request, enum MHD_RequestTerminationCode how)
 {
     unsigned status = request->response.status;
@@ -394,6 +405,7 @@ void exchange_complete(void *context, struct MHD_Connection *connection, void **
     if (!request)
         return;
     assert(!request->submitted || atomic_load_explicit(&request->answered, memory_order_acquire));
+    set_status_of_end(request, how);
     log_request(request, how);
     metrics_count_request(request->services->metrics, request,
                           clock_monotonic_ns() - request->started_ns);

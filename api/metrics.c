@@ -139,7 +139,8 @@ static struct route_name name_of(const struct metrics *metrics, size_t i)
 static void print_answers(const struct metrics *metrics, struct buf *out)
 {
     metrics_family(out, "needled_http_requests_total", "counter",
-                   "Requests answered, by route and status; 499 and 599 stand for rarer ones.");
+                   "Requests, by route and status; 499: the client left before its answer. 499 and "
+                   "599 stand for rarer ones, too.");
     for (size_t i = 0; i <= metrics->route_count; i++) {
         struct route_name name = name_of(metrics, i);
 

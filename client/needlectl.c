@@ -7,11 +7,13 @@
 
 #include <curl/curl.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEFAULT_URL "http://127.0.0.1:7733"
 #define KEY_BYTES 512 /* longer than any key */
@@ -173,6 +175,16 @@ static int finish(int status)
     return status == COMMAND_OK ? COMMAND_USAGE : status;
 }
 
+/* Closed standard descriptors would be those of the first files and connections. Taken in the wrong direction,
+ * so that what was to go there still fails. */
+static void occupy_standard(void)
+{
+    for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++) {
+        if (fcntl(i, F_GETFD) < 0)
+            (void)!open("/dev/null", i == STDIN_FILENO ? O_WRONLY : O_RDONLY); /* the lowest: i */
+    }
+}
+
 int main(int count, char **arguments)
 {
     const char *url = getenv("NEEDLED_URL");
@@ -181,6 +193,7 @@ int main(int count, char **arguments)
     int first = read_front(count, arguments, &url, &json), ordered_count = 0;
     int status;
 
+    occupy_standard();
     if (count > first && strcmp(arguments[first], "--version") == 0) {
         puts("needlectl " NEEDLED_VERSION);
         return finish(COMMAND_OK);

@@ -101,8 +101,12 @@ refused_database "the beginning of a database" 'database|malformed'
 refused_database "a database with its pages overwritten" 'database|malformed'
 rm "$work/database" && mkdir "$work/database"
 refused_database "a folder" 'folder|directory|regular|open'
-start_daemon "$out"
+start_daemon "$out" <&- >&-
 expect "the sound state still starts" is $? 0
+places=$(readlink /proc/$daemon/fd/0 /proc/$daemon/fd/1 | xargs)
+expect "and lets no file of its own have a closed standard descriptor" is "$places" "/dev/null /dev/null"
+"$out/needlectl" fetch x <&- >&- 2>"$work/told"
+expect "needlectl works with them closed" has 'x' "$(<"$work/told")"
 
 # ---- limits of the process --------------------------------------------------------------------------------
 

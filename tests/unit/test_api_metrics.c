@@ -2,6 +2,7 @@
 #include "tests/support/api_daemon.h"
 
 #include <ctype.h>
+#include <sys/socket.h>
 
 static void scrape(struct web_answer *ret_answer)
 {
@@ -64,6 +65,39 @@ static void the_text_is_prometheus(void **state)
     }
     assert_true(samples > 30);
     web_release(&answer);
+}
+
+/* ---- a client that leaves ---- */
+
+static bool has_left(void)
+{
+    static const char wanted[] =
+        "needled_http_requests_total{method=\"POST\",route=\"/v1/files\",code=\"499\"}";
+    struct web_answer answer;
+    bool counted;
+
+    scrape(&answer);
+    counted = sample(answer.body, wanted) > 0;
+    assert_null(strstr(answer.body, "route=\"/v1/files\",code=\"5"));
+    web_release(&answer);
+    return counted;
+}
+
+static void a_client_that_leaves_its_upload_is_no_fault_of_ours(void **state)
+{
+    (void)state;
+    static const char half[] = "POST /v1/files HTTP/1.1\r\nHost: localhost\r\n"
+                               "Content-Type: multipart/form-data; boundary=b\r\n"
+                               "Content-Length: 100000\r\nExpect: 100-continue\r\n\r\n";
+    char proceed[64];
+    int client = web_open(d.port);
+
+    assert_int_equal(send(client, half, strlen(half), 0), strlen(half));
+    assert_true(recv(client, proceed, sizeof(proceed), 0) > 0); /* the request is known */
+    close(client);
+    for (int i = 0; i < 6000 && !has_left(); i++)
+        usleep(10000);
+    assert_true(has_left());
 }
 
 static void what_happened_is_counted(void **state)
@@ -149,6 +183,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define OPEN(name) cmocka_unit_test_setup_teardown(name, api_daemon_set_up, api_daemon_tear_down)
         OPEN(the_text_is_prometheus),
+        OPEN(a_client_that_leaves_its_upload_is_no_fault_of_ours),
         OPEN(what_happened_is_counted),
         OPEN(readers_of_events_are_counted_while_they_read),
     };
