@@ -114,7 +114,7 @@ expect "needlectl works with them closed" has 'x' "$(<"$work/told")"
 case $out in
 *asan*|*tsan*) echo "skip - a start without memory: a sanitizer takes terabytes of addresses" ;;
 *)
-    answer=$(ulimit -v 100000; timeout -k 1 30 "$out/needled" --state-dir "$work/short" --listen 127.0.0.1:0 2>&1)
+    answer=$(ulimit -v 100000; OPENBLAS_NUM_THREADS=2 timeout -k 1 30 "$out/needled" --state-dir "$work/short" --listen 127.0.0.1:0 2>&1)
     expect "a start that finds no memory ends, with its reason" is "$? $(grep -c 'cannot start: ' <<<"$answer")" "1 1"
     answer=$(ulimit -S -s 256; timeout 30 "$out/needled" --state-dir "$work/short" --listen 127.0.0.1:0 2>&1)
     expect "a stack that is too small is refused, with both sizes" has '^2 .*stack.* 256 kB' "$? $answer"
