@@ -8,8 +8,11 @@
 #include "daemon/sched/datasets.h"
 #include "daemon/sched/scheduler.h"
 
+#include <malloc.h>
+
 #define BETWEEN_NS INT64_C(1000000000) /* looks at the state folder */
 #define SWEEP_NS INT64_C(5000000000)   /* the rest */
+#define TRIM_NS INT64_C(30000000000)   /* freed memory goes back to the system */
 #define GONE_KEPT_S 86400              /* where a deleted record stood in its list */
 #define WHOLE_KEPT_S 3600              /* every step of a job that ended */
 
@@ -61,6 +64,10 @@ static void work(struct pool_task *task)
         log_write(LOG_LEVEL_WARN, "remove what is too old: %s", err.message);
     (void)scheduler_report_disk(services->scheduler, &err, false); /* looked at again in a while */
     stores_give(services->stores, store);
+    if (now_ns >= housekeeping->trim_ns) { /* jobs come and go on many threads, each with a heap */
+        housekeeping->trim_ns = now_ns + TRIM_NS;
+        (void)malloc_trim(0);
+    }
 out:
     pulse_end();
     atomic_store_explicit(&housekeeping->busy, false, memory_order_release);

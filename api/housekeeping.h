@@ -29,6 +29,7 @@ struct housekeeping {
     _Atomic bool busy;
     int64_t next_ns;
     int64_t sweep_ns;     /* the work's: when the rest is done again */
+    int64_t trim_ns;      /* the work's: when freed memory is given back again */
     struct upkeep upkeep; /* the work's */
     struct pulse pulse;   /* the work's */
 };
