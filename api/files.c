@@ -93,7 +93,7 @@ bool files_handle_delete(struct request *request, struct error *err)
         return false;
     if (!files_delete(request->store, file.id, err)) /* the row first: it is what others see */
         return false;
-    if (!file_remove(path, err))
+    if (!file_remove_inside(path, err))
         return false;
     answer = json_new_object();
     json_add_string(answer, "id", file.id);

@@ -209,7 +209,7 @@ bool models_handle_delete(struct request *request, struct error *err)
         return false;
     if (!models_delete(request->store, model.id, err) || /* the row first: others see that */
         !models_has_artifact(request->store, model.artifact, &used, err) ||
-        (!used && !file_remove(path, err)))
+        (!used && !file_remove_inside(path, err)))
         return false;
     answer = json_new_object();
     json_add_string(answer, "id", model.id);

@@ -153,7 +153,7 @@ bool uploads_handle_delete(struct request *request, struct error *err)
     if (reservation.file_id[0] &&
         (!dataset_path(path, sizeof(path), request->services->state_folder, reservation.file_id,
                        err) ||
-         !file_remove(path, err)))
+         !file_remove_inside(path, err)))
         return false;
     answer = json_new_object();
     json_add_string(answer, "id", reservation.id);

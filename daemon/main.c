@@ -58,17 +58,8 @@ struct daemon_parts {
 
 static bool make_folders(const struct config *config, struct error *err)
 {
-    static const char *const names[] = {"uploads", "checkpoints", "artifacts"};
-    char path[LIMIT_PATH_BYTES];
-
-    if (!file_make_folder(config->state_dir, err) || !file_make_folder(config->models_dir, err))
-        return false;
-    for (size_t i = 0; i < COUNT_OF(names); i++) {
-        if (!file_join(path, sizeof(path), config->state_dir, names[i], err) ||
-            !keeping_make_folder(path, err))
-            return false;
-    }
-    return true;
+    return file_make_folder(config->state_dir, err) && file_make_folder(config->models_dir, err) &&
+           keeping_make_folders(config->state_dir, err);
 }
 
 /* One daemon per state folder. */

@@ -328,11 +328,63 @@ bool file_make_folder(const char *path, struct error *err)
     return true;
 }
 
+/* -1: errno says why. */
+static int open_folder(const char *path)
+{
+    return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static bool fail_folder(struct error *err, const char *path)
+{
+    struct stat info;
+
+    if (errno != ENOTDIR && errno != ELOOP) /* a link is either, as the system likes */
+        return fail(err, "open folder", path);
+    return error_set(err, ERR_CORRUPT, "open folder '%s': %s", path,
+                     lstat(path, &info) == 0 && S_ISLNK(info.st_mode)
+                         ? "a symbolic link, which is not followed"
+                         : "not a folder");
+}
+
+bool file_open_folder(const char *path, DIR **ret_folder, struct error *err)
+{
+    const int descriptor = open_folder(path);
+    DIR *folder;
+
+    if (descriptor < 0)
+        return fail_folder(err, path);
+    folder = fdopendir(descriptor);
+    if (!folder) {
+        fail(err, "open folder", path);
+        (void)close(descriptor); /* nothing was read */
+        return false;
+    }
+    *ret_folder = folder;
+    return true;
+}
+
 bool file_remove(const char *path, struct error *err)
 {
     if (unlink(path) != 0 && errno != ENOENT)
         return fail_write(err, "remove", path);
     return true;
+}
+
+bool file_remove_inside(const char *path, struct error *err)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[LIMIT_PATH_BYTES];
+    int descriptor;
+    bool ok;
+
+    folder_of(path, folder);
+    descriptor = open_folder(folder);
+    if (descriptor < 0)
+        return errno == ENOENT || fail_folder(err, folder);
+    ok = unlinkat(descriptor, slash ? slash + 1 : path, 0) == 0 || errno == ENOENT ||
+         fail_write(err, "remove", path);
+    (void)close(descriptor); /* only looked at */
+    return ok;
 }
 
 bool file_join(char *ret_path, size_t capacity, const char *folder, const char *name,

@@ -6,13 +6,15 @@
  * Ownership  mapping_open / mapping_close; file_writer_open / file_writer_commit or _discard.
  * Threads    One object, one thread.
  * Failure    Messages name the path and the system's reason; a full disk is ERR_NO_MEMORY and
- *            says "disk full". Symbolic links are not followed for writing (O_NOFOLLOW).
+ *            says "disk full". Symbolic links are not followed for writing (O_NOFOLLOW), and what is
+ *            called "of ours" is not reached through a folder that is one.
  */
 #ifndef NEEDLED_FILE_H
 #define NEEDLED_FILE_H
 
 #include "daemon/base/error.h"
 
+#include <dirent.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,8 +52,13 @@ MUST_CHECK bool file_sha256(const char *path, char ret_sha256[SHA256_HEX_SIZE], 
 /* Creates the folder and its parents with mode 0700 where missing. */
 MUST_CHECK bool file_make_folder(const char *path, struct error *err);
 
+/* Opens a folder of ours; closedir it. ERR_CORRUPT: it is a symbolic link, or no folder. */
+MUST_CHECK bool file_open_folder(const char *path, DIR **ret_folder, struct error *err);
+
 /* Removes a file; one that is not there is fine. */
 MUST_CHECK bool file_remove(const char *path, struct error *err);
+/* The same in a folder of ours: nothing is removed where that is a link. */
+MUST_CHECK bool file_remove_inside(const char *path, struct error *err);
 
 /* Joins folder and name into ret_path; fails on overflow. */
 MUST_CHECK bool file_join(char *ret_path, size_t capacity, const char *folder, const char *name,

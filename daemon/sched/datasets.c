@@ -14,7 +14,6 @@
 #include "store/reservations.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -303,11 +302,9 @@ bool datasets_recover(const char *state_folder, struct store *store, struct erro
     bool ok = true;
     DIR *uploads;
 
-    if (!file_join(folder, sizeof(folder), state_folder, "uploads", err))
+    if (!file_join(folder, sizeof(folder), state_folder, "uploads", err) ||
+        !file_open_folder(folder, &uploads, err))
         return false;
-    uploads = opendir(folder);
-    if (!uploads)
-        return error_set(err, ERR_IO, "open '%s': %s", folder, strerrordesc_np(errno));
     while (ok && (entry = readdir(uploads)) != NULL) {
         bool stranded = false;
 

@@ -5,6 +5,7 @@
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
 #include "daemon/base/limits.h"
+#include "daemon/sched/keeping.h"
 #include "daemon/train/trial.h"
 
 #include <assert.h>
@@ -299,11 +300,11 @@ bool devicecheck_remember(const char *state_folder, const struct backend_device 
     if (!path_of(state_folder, device, path))
         return true;
     if (check->verdict != CHECK_PASSED)
-        return file_remove(path, err);
+        return file_remove_inside(path, err);
     json = check_json(device, check);
     ok = json_print_text(json, &text, err) &&
          file_join(folder, sizeof(folder), state_folder, FOLDER, err) &&
-         file_make_folder(folder, err) && file_write(path, text, strlen(text), err);
+         keeping_make_folder(folder, err) && file_write(path, text, strlen(text), err);
     free(text);
     json_free(json);
     return ok;

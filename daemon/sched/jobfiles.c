@@ -198,7 +198,7 @@ bool jobfiles_find(const struct scheduler_options *options, struct store *store,
                                    sizeof(ret_files->checkpoints), err))
         return false;
     ret_files->job.hyper.seed = (uint64_t)job->seed;
-    return file_make_folder(ret_files->checkpoints, err);
+    return keeping_make_folder(ret_files->checkpoints, err);
 }
 
 uint64_t jobfiles_held_bytes(const char *state_folder, const char *job_id)
@@ -209,16 +209,15 @@ uint64_t jobfiles_held_bytes(const char *state_folder, const char *job_id)
     uint64_t bytes = 0;
     DIR *open_folder;
 
-    if (!jobfiles_find_checkpoints(state_folder, job_id, folder, sizeof(folder), NULL))
+    if (!jobfiles_find_checkpoints(state_folder, job_id, folder, sizeof(folder), NULL) ||
+        !file_open_folder(folder, &open_folder, NULL))
         return 0;
-    open_folder = opendir(folder);
-    while (open_folder && (entry = readdir(open_folder)) != NULL) {
+    while ((entry = readdir(open_folder)) != NULL) {
         if (fstatat(dirfd(open_folder), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISREG(about.st_mode))
             bytes += (uint64_t)about.st_size;
     }
-    if (open_folder)
-        (void)closedir(open_folder); /* only read */
+    (void)closedir(open_folder); /* only read */
     return bytes;
 }
 
@@ -226,7 +225,7 @@ void jobfiles_remove(const char *path)
 {
     struct error err = {0};
 
-    if (!file_remove(path, &err))
+    if (!file_remove_inside(path, &err))
         log_write(LOG_LEVEL_WARN, "%s", err.message);
 }
 
@@ -236,11 +235,9 @@ void jobfiles_remove_resume(const char *state_folder, const char *job_id)
     const struct dirent *entry;
     DIR *open_folder;
 
-    if (!jobfiles_find_checkpoints(state_folder, job_id, folder, sizeof(folder), NULL))
-        return;
-    open_folder = opendir(folder);
-    if (!open_folder)
-        return; /* the job never ran */
+    if (!jobfiles_find_checkpoints(state_folder, job_id, folder, sizeof(folder), NULL) ||
+        !file_open_folder(folder, &open_folder, NULL))
+        return; /* the job never ran, or that is none of its folders */
     while ((entry = readdir(open_folder)) != NULL) {
         if (strncmp(entry->d_name, RESUME_PREFIX, strlen(RESUME_PREFIX)) == 0 &&
             file_join(path, sizeof(path), folder, entry->d_name, NULL))

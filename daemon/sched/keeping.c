@@ -129,6 +129,27 @@ bool keeping_make_folder(const char *path, struct error *err)
     return keeping_check_folder(path, err);
 }
 
+bool keeping_make_folders(const char *state_folder, struct error *err)
+{
+    static const struct {
+        const char *name;
+        bool later; /* made when there is something to put into it */
+    } folders[] = {
+        {"uploads", false}, {"checkpoints", false}, {"artifacts", false}, {STRAYS_FOLDER, true}};
+    char path[LIMIT_PATH_BYTES];
+    struct stat about;
+
+    for (size_t i = 0; i < COUNT_OF(folders); i++) {
+        if (!file_join(path, sizeof(path), state_folder, folders[i].name, err))
+            return false;
+        if (folders[i].later && lstat(path, &about) != 0 && errno == ENOENT)
+            continue;
+        if (!keeping_make_folder(path, err))
+            return false;
+    }
+    return true;
+}
+
 /* ---- at the start ------------------------------------------------------------------------------------------ */
 
 struct findings { /* in one folder */
@@ -211,11 +232,11 @@ static bool judge_folder(struct findings *findings, const char *folder, const ch
 {
     char path[LIMIT_PATH_BYTES], artifact[STORE_NAME_SIZE * 2];
     const struct dirent *entry;
-    DIR *open_folder = opendir(folder);
+    DIR *open_folder;
     bool ok = true;
 
-    if (!open_folder)
-        return error_set(err, ERR_IO, "open '%s': %s", folder, strerrordesc_np(errno));
+    if (!file_open_folder(folder, &open_folder, err))
+        return false;
     while (ok && (entry = readdir(open_folder)) != NULL) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
             !file_join(path, sizeof(path), folder, entry->d_name, NULL))
@@ -266,11 +287,9 @@ static bool judge_jobs(struct findings *findings, struct error *err)
     DIR *open_folder;
     bool ok = true;
 
-    if (!file_join(all, sizeof(all), findings->state_folder, "checkpoints", err))
+    if (!file_join(all, sizeof(all), findings->state_folder, "checkpoints", err) ||
+        !file_open_folder(all, &open_folder, err))
         return false;
-    open_folder = opendir(all);
-    if (!open_folder)
-        return error_set(err, ERR_IO, "open '%s': %s", all, strerrordesc_np(errno));
     while (ok && (entry = readdir(open_folder)) != NULL) {
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
             file_join(folder, sizeof(folder), all, entry->d_name, NULL))

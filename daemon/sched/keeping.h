@@ -25,6 +25,8 @@ MUST_CHECK bool keeping_sweep(const struct scheduler_options *options, struct st
 MUST_CHECK bool keeping_check_folder(const char *path, struct error *err);
 /* Makes it where it is missing, and checks it. */
 MUST_CHECK bool keeping_make_folder(const char *path, struct error *err);
+/* The same for all that the daemon writes into and removes from. */
+MUST_CHECK bool keeping_make_folders(const char *state_folder, struct error *err);
 MUST_CHECK bool keeping_recover(const char *state_folder, struct store *store, struct error *err);
 /* ERR_CORRUPT where a file of the state that is to be read is a link, or another user's. One that is not
  * there is fine. */

@@ -34,14 +34,13 @@ static size_t count_entries(const char *state_folder, const char *name, const ch
     size_t count = 0;
     DIR *open_folder;
 
-    if (!file_join(folder, sizeof(folder), state_folder, name, NULL))
+    if (!file_join(folder, sizeof(folder), state_folder, name, NULL) ||
+        !file_open_folder(folder, &open_folder, NULL))
         return 0;
-    open_folder = opendir(folder);
-    while (open_folder && (entry = readdir(open_folder)) != NULL)
+    while ((entry = readdir(open_folder)) != NULL)
         count += strncmp(entry->d_name, begin, strlen(begin)) == 0 &&
                  strstr(entry->d_name, ".tmp") == NULL;
-    if (open_folder)
-        (void)closedir(open_folder); /* only read */
+    (void)closedir(open_folder); /* only read */
     return count;
 }
 

@@ -56,11 +56,9 @@ static bool count_unknown(const char *state_folder, struct store *store, size_t 
     bool ok = true, known;
     DIR *uploads;
 
-    if (!file_join(folder, sizeof(folder), state_folder, "uploads", err))
+    if (!file_join(folder, sizeof(folder), state_folder, "uploads", err) ||
+        !file_open_folder(folder, &uploads, err))
         return false;
-    uploads = opendir(folder);
-    if (!uploads)
-        return error_set(err, ERR_IO, "'%s' cannot be read", folder);
     while (ok && (entry = readdir(uploads)) != NULL) {
         if (entry->d_name[0] == '.' || strchr(entry->d_name, '.'))
             continue; /* a temporary */

@@ -15,30 +15,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FOLDER "strays"
-
 #define COPIES_MAX 1000 /* of one name: then it stays where it is */
 
 /* Under its name, or with ".2", ".3" after it: what lies there stays. */
-static bool move(const char *path, const char *target, char ret_moved[LIMIT_PATH_BYTES])
+static bool move(const char *path, int folder, const char *name, char ret_moved[NAME_MAX + 1])
 {
     for (int copy = 1; copy <= COPIES_MAX; copy++) {
         struct stat about;
-        int length = copy == 1 ? snprintf(ret_moved, LIMIT_PATH_BYTES, "%s", target)
-                               : snprintf(ret_moved, LIMIT_PATH_BYTES, "%s.%d", target, copy);
+        int length = copy == 1 ? snprintf(ret_moved, NAME_MAX + 1, "%s", name)
+                               : snprintf(ret_moved, NAME_MAX + 1, "%s.%d", name, copy);
 
-        if (length < 0 || length >= LIMIT_PATH_BYTES) {
+        if (length < 0 || length > NAME_MAX) {
             errno = ENAMETOOLONG;
             return false;
         }
-        if (renameat2(AT_FDCWD, path, AT_FDCWD, ret_moved, RENAME_NOREPLACE) == 0)
+        if (renameat2(AT_FDCWD, path, folder, ret_moved, RENAME_NOREPLACE) == 0)
             return true;
         if (errno == EEXIST)
             continue;
         if (errno != EINVAL && errno != ENOSYS)
             return false;
-        if (lstat(ret_moved, &about) != 0) /* a file system without it; nobody else is here */
-            return rename(path, ret_moved) == 0;
+        /* A file system without it; nobody else is here. */
+        if (fstatat(folder, ret_moved, &about, AT_SYMLINK_NOFOLLOW) != 0)
+            return renameat(AT_FDCWD, path, folder, ret_moved) == 0;
     }
     errno = EEXIST;
     return false;
@@ -46,26 +45,27 @@ static bool move(const char *path, const char *target, char ret_moved[LIMIT_PATH
 
 bool strays_put(const char *state_folder, const char *path, const char *name)
 {
-    char folder[LIMIT_PATH_BYTES], target[LIMIT_PATH_BYTES], moved[LIMIT_PATH_BYTES];
-    char flat[NAME_MAX + 1];
+    char folder[LIMIT_PATH_BYTES], flat[NAME_MAX + 1], moved[NAME_MAX + 1];
     struct error err = {0};
+    DIR *strays = NULL;
+    bool ok;
 
     (void)snprintf(flat, sizeof(flat), "%s", name);
     for (char *at = flat; (at = strchr(at, '/')) != NULL;)
         *at = '-';
-    if (!file_join(folder, sizeof(folder), state_folder, FOLDER, &err) ||
-        !file_make_folder(folder, &err) || !keeping_check_folder(folder, &err) ||
-        !file_join(target, sizeof(target), folder, flat, &err)) {
+    if (!file_join(folder, sizeof(folder), state_folder, STRAYS_FOLDER, &err) ||
+        !keeping_make_folder(folder, &err) || !file_open_folder(folder, &strays, &err)) {
         log_write(LOG_LEVEL_WARN, "'%s', which no record names, stays: %s", path, err.message);
         return false;
     }
-    if (!move(path, target, moved)) {
+    ok = move(path, dirfd(strays), flat, moved);
+    if (ok) /* since when it lies there */
+        (void)utimensat(dirfd(strays), moved, NULL, AT_SYMLINK_NOFOLLOW);
+    else
         log_write(LOG_LEVEL_WARN, "'%s', which no record names, stays: %s", path,
                   strerrordesc_np(errno));
-        return false;
-    }
-    (void)utimensat(AT_FDCWD, moved, NULL, AT_SYMLINK_NOFOLLOW); /* since when it lies there */
-    return true;
+    (void)closedir(strays); /* only read */
+    return ok;
 }
 
 void strays_sweep(const char *state_folder, int64_t now_unix_s)
@@ -75,11 +75,9 @@ void strays_sweep(const char *state_folder, int64_t now_unix_s)
     size_t removed_count = 0;
     DIR *open_folder;
 
-    if (!file_join(folder, sizeof(folder), state_folder, FOLDER, NULL))
-        return;
-    open_folder = opendir(folder);
-    if (!open_folder)
-        return; /* there never was one */
+    if (!file_join(folder, sizeof(folder), state_folder, STRAYS_FOLDER, NULL) ||
+        !file_open_folder(folder, &open_folder, NULL))
+        return; /* there never was one; the start refuses what else there may be */
     while ((entry = readdir(open_folder)) != NULL) {
         struct stat about;
 

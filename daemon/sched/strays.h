@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define STRAYS_FOLDER "strays" /* in the state folder */
 #define STRAYS_KEPT_S (INT64_C(7) * 24 * 3600)
 
 /* Moves the file to strays/<name with '-' for '/'>, with ".2" and so on where there is one; name: its path in

@@ -4,7 +4,6 @@
 #include "daemon/model/safetensors.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,12 +95,14 @@ static bool is_newer(struct place a, struct place b)
 static bool list(const char *folder, struct place places[LISTED_MAX], size_t *ret_count,
                  struct error *err)
 {
-    DIR *directory = opendir(folder);
+    DIR *directory;
     size_t count = 0;
+    struct error why = {0};
 
-    if (!directory)
-        return error_set(err, errno == ENOMEM ? ERR_NO_MEMORY : ERR_IO,
-                         "checkpoint folder '%s': %s", folder, strerror(errno));
+    /* The job made it: its absence is the disk's fault. */
+    if (!file_open_folder(folder, &directory, &why))
+        return error_set(err, why.code == ERR_NOT_FOUND ? ERR_IO : why.code, "checkpoints: %s",
+                         why.message);
     for (const struct dirent *entry; (entry = readdir(directory));) {
         struct place place;
         size_t at;
@@ -131,7 +132,8 @@ static void discard(const char *folder, struct place place)
         char path[LIMIT_PATH_BYTES];
         struct error ignored;
 
-        if (!make_path(folder, place, suffixes[i], path, &ignored) || !file_remove(path, &ignored))
+        if (!make_path(folder, place, suffixes[i], path, &ignored) ||
+            !file_remove_inside(path, &ignored))
             return;
     }
 }

@@ -124,13 +124,15 @@ result "refused: a state folder that is none" refuses "state_dir is '/dev/null',
 result "or lies below a file" refuses "state_dir is '/etc/passwd/a', and '/etc/passwd' is no folder" --state-dir /etc/passwd/a --check-config
 result "a start neither" refuses "'/etc/passwd' is no folder" --state-dir /etc/passwd/a --listen 127.0.0.1:0
 statuses=
-for thing in "ln -s /tmp" "touch"; do
+mkdir "$work/elsewhere" && touch -d '20 days ago' "$work/elsewhere/photo"
+for thing in "ln -s $work/elsewhere uploads" "touch uploads" "ln -s $work/elsewhere strays" "touch strays"; do
     rm -rf "$work/odd" && mkdir "$work/odd"
-    $thing "$work/odd/uploads"
-    "$out/needled" --state-dir "$work/odd" --listen 127.0.0.1:0 >"$work/out" 2>&1
+    (cd "$work/odd" && $thing)
+    timeout 30 "$out/needled" --state-dir "$work/odd" --listen 127.0.0.1:0 >"$work/out" 2>&1
     statuses+="$? "
 done
-result "a folder of the state that is a link or a file is status 4" [ "$statuses" = "4 4 " ]
+result "a folder of the state that is a link or a file is status 4" [ "$statuses" = "4 4 4 4 " ]
+result "and nothing behind such a link is removed" [ -e "$work/elsewhere/photo" ]
 many() { (export LISTEN_FDS=99999999; exec bash -c 'LISTEN_PID=$BASHPID exec "$@"' - "$out/needled" --state-dir "$work/s" >"$work/out" 2>&1); [ $? = 2 ] && grep -q "99999999 sockets were passed" "$work/out"; }
 result "more sockets than can be passed are status 2" many
 result "a check makes nothing" [ ! -e "$work/s" ]

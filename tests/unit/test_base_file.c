@@ -117,6 +117,38 @@ static void a_planted_link_is_replaced_not_followed(void **state)
     assert_true(file_remove(target, &err));
 }
 
+static void a_folder_of_ours_is_not_reached_through_a_link(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    char inside[256], victim[256];
+    DIR *opened = NULL;
+
+    snprintf(inside, sizeof(inside), "%s", in_folder("link/victim"));
+    snprintf(victim, sizeof(victim), "%s", in_folder("real/victim"));
+    assert_int_equal(mkdir(in_folder("real"), 0700), 0);
+    assert_true(file_write(victim, "safe", 4, &err));
+    assert_int_equal(symlink("real", in_folder("link")), 0);
+    assert_false(file_remove_inside(inside, &err));
+    assert_int_equal(err.code, ERR_CORRUPT);
+    assert_non_null(strstr(err.message, "a symbolic link, which is not followed"));
+    assert_false(file_open_folder(in_folder("link"), &opened, &err));
+    assert_non_null(strstr(err.message, "a symbolic link, which is not followed"));
+    assert_int_equal(access(victim, F_OK), 0);
+    assert_false(file_open_folder(victim, &opened, &err));
+    assert_non_null(strstr(err.message, "not a folder"));
+    assert_false(file_open_folder(in_folder("none"), &opened, &err));
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_true(file_remove_inside(in_folder("none/victim"), &err)); /* it is not there: fine */
+    assert_true(file_open_folder(in_folder("real"), &opened, &err));
+    assert_int_equal(closedir(opened), 0);
+    assert_true(file_remove_inside(victim, &err));
+    assert_int_equal(access(victim, F_OK), -1);
+    assert_true(file_remove_inside(victim, &err));
+    assert_int_equal(rmdir(in_folder("real")), 0);
+    assert_int_equal(unlink(in_folder("link")), 0);
+}
+
 static void failures_name_the_path_and_the_reason(void **state)
 {
     (void)state;
@@ -252,6 +284,7 @@ int main(void)
         cmocka_unit_test(a_file_appears_whole_with_its_size_and_hash),
         cmocka_unit_test(nothing_is_left_of_a_file_given_up),
         cmocka_unit_test(a_planted_link_is_replaced_not_followed),
+        cmocka_unit_test(a_folder_of_ours_is_not_reached_through_a_link),
         cmocka_unit_test(failures_name_the_path_and_the_reason),
         cmocka_unit_test(folders_are_made_with_their_parents_and_kept_private),
         cmocka_unit_test(an_empty_file_maps_to_nothing),

@@ -1,8 +1,15 @@
 /* Proves: what a job reads is compared with its record when the job begins and when it goes on, and what has
- * become something else ends the job by name: nothing is trained on it, and nothing begins anew. */
+ * become something else ends the job by name: nothing is trained on it, and nothing begins anew. Nothing is
+ * written or removed through a link in the place of a folder. */
+#include "daemon/base/clock.h"
+#include "daemon/sched/strays.h"
 #include "store/models.h"
 #include "tests/support/bench.h"
 #include "tests/support/scratch.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define LINES 16
 
@@ -134,6 +141,65 @@ static void an_adapter_that_rotted_is_not_gone_on_from(void **state)
     assert_int_equal(bench_count_events(bench, id, "metrics", ""), 0);
 }
 
+/* ---- links in the place of folders --------------------------------------------------------------------- */
+
+static size_t count_files(const char *folder)
+{
+    DIR *opened = opendir(folder);
+    size_t count = 0;
+
+    assert_non_null(opened);
+    for (const struct dirent *entry; (entry = readdir(opened)) != NULL;)
+        count += entry->d_name[0] != '.';
+    (void)closedir(opened);
+    return count;
+}
+
+static void a_job_leaves_alone_what_a_link_in_its_folders_place_leads_to(void **state)
+{
+    struct bench *bench = *state;
+    char id[STORE_ID_SIZE], name[STORE_ID_SIZE + 16];
+    const char *elsewhere = scratch_path(bench->scratch, "elsewhere"), *folder;
+    size_t count;
+
+    begin_and_stop(bench, bench_upload_lines(bench, LINES), id);
+    (void)snprintf(name, sizeof(name), "checkpoints/%s", id);
+    folder = scratch_path(bench->state, name);
+    assert_int_equal(rename(folder, elsewhere), 0);
+    assert_int_equal(symlink(elsewhere, folder), 0);
+    count = count_files(elsewhere);
+    assert_true(count > 0);
+    bench_start(bench);
+    expect_failure(bench, id, "corrupt", "is a symbolic link, which is not followed");
+    bench_stop(bench);
+    assert_int_equal(count_files(elsewhere), count);
+}
+
+static void strays_are_neither_put_nor_swept_through_a_link(void **state)
+{
+    struct bench *bench = *state;
+    const char *strays = scratch_path(bench->state, STRAYS_FOLDER),
+               *elsewhere = scratch_path(bench->scratch, "elsewhere"),
+               *stray = scratch_path(bench->state, "artifacts/stray"),
+               *photo = scratch_path(bench->scratch, "elsewhere/photo");
+    const int64_t later_unix_s = clock_unix_s() + STRAYS_KEPT_S + 60;
+
+    assert_int_equal(mkdir(elsewhere, 0700), 0);
+    scratch_write(photo, "mine", 4);
+    scratch_write(stray, "ours", 4);
+    assert_int_equal(symlink(elsewhere, strays), 0);
+    strays_sweep(bench->state, later_unix_s);
+    assert_int_equal(access(photo, F_OK), 0);
+    assert_false(strays_put(bench->state, stray, "artifacts/stray"));
+    assert_int_equal(count_files(elsewhere), 1);
+
+    assert_int_equal(unlink(strays), 0);
+    assert_true(strays_put(bench->state, stray, "artifacts/stray"));
+    assert_int_equal(count_files(strays), 1);
+    strays_sweep(bench->state, later_unix_s);
+    assert_int_equal(count_files(strays), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -143,6 +209,8 @@ int main(void)
         TEST(a_job_does_not_go_on_with_an_upload_that_rotted),
         TEST(a_job_does_not_go_on_with_another_base),
         TEST(an_adapter_that_rotted_is_not_gone_on_from),
+        TEST(a_job_leaves_alone_what_a_link_in_its_folders_place_leads_to),
+        TEST(strays_are_neither_put_nor_swept_through_a_link),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,9 @@
 #include "tests/support/test.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- backends with faults ------------------------------------------------------------------------ */
 
@@ -252,6 +254,21 @@ static void a_pass_is_remembered(void **state)
     assert_int_equal(found.example_count, 60);
     assert_string_equal(found.worst_op, "attention");
     assert_true(found.worst_share == 0.125 && found.loss_share == 0.25);
+}
+
+static void it_is_not_written_through_a_link(void **state)
+{
+    struct error err = {0};
+    const char *folder = scratch_path(*state, "linked"),
+               *elsewhere = scratch_path(*state, "elsewhere"),
+               *link = scratch_path(*state, "linked/device-checks");
+
+    assert_int_equal(mkdir(folder, 0700), 0);
+    assert_int_equal(mkdir(elsewhere, 0700), 0);
+    assert_int_equal(symlink(elsewhere, link), 0);
+    assert_false(devicecheck_remember(folder, &card, &passed, &err));
+    assert_non_null(strstr(err.message, "is a symbolic link"));
+    assert_int_equal(rmdir(elsewhere), 0); /* nothing is in it */
 }
 
 static void it_holds_for_the_same_card_driver_library_and_plugin(void **state)
@@ -553,6 +570,7 @@ int main(void)
         cmocka_unit_test(a_device_without_memory_has_no_verdict),
         TEST(the_table_has_a_row_for_each_level),
         TEST(a_pass_is_remembered),
+        TEST(it_is_not_written_through_a_link),
         TEST(it_holds_for_the_same_card_driver_library_and_plugin),
         TEST(a_file_of_another_card_counts_as_none),
         TEST(a_damaged_file_counts_as_none),
