@@ -7,7 +7,6 @@
 #include "daemon/base/limits.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <microhttpd.h>
@@ -121,25 +120,31 @@ bool response_set_text(struct response *response, const char *content_type, stru
     return true;
 }
 
+/* What is no file in a file's place is as good as none. */
+static bool open_stored(const char *path, int *ret_descriptor, struct error *err)
+{
+    struct error why = {0};
+
+    if (file_open(path, O_RDONLY | O_NOFOLLOW, ret_descriptor, &why))
+        return true;
+    if (why.code == ERR_NOT_FOUND || why.code == ERR_INVALID)
+        return error_set_word(err, ERR_NOT_FOUND, "gone", "",
+                              "its record is there, but its file is gone from the disk%s",
+                              why.code == ERR_INVALID ? ", and something else in its place" : "");
+    return error_set(err, ERR_IO, "it cannot be read: %s", why.message);
+}
+
 bool response_set_file(struct response *response, const char *path, const char *content_type,
                        const char *attachment, struct error *err)
 {
     struct stat about;
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int descriptor;
 
-    if (descriptor < 0 || fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode) ||
-        about.st_uid != geteuid()) {
-        int reason = errno;
-
-        if (descriptor >= 0)
-            (void)close(descriptor); /* opened for reading */
-        if (descriptor < 0 && reason == ENOENT)
-            return error_set_word(err, ERR_NOT_FOUND, "gone", "",
-                                  "its record is there, but its file is gone from the disk");
-        return error_set(err, ERR_IO, "'%s' cannot be read: %s", path,
-                         descriptor >= 0   ? "not a plain file of the daemon's user"
-                         : reason == ELOOP ? "a symbolic link, which is not followed"
-                                           : strerror(reason));
+    if (!open_stored(path, &descriptor, err))
+        return false;
+    if (fstat(descriptor, &about) != 0 || about.st_uid != geteuid()) {
+        (void)close(descriptor); /* opened for reading */
+        return error_set(err, ERR_IO, "'%s' cannot be read: not a file of the daemon's user", path);
     }
     response_release(response);
     response->kind = RESPONSE_FILE;

@@ -22,7 +22,6 @@
 #include "daemon/service.h"
 #include "store/store.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -66,12 +65,12 @@ static bool make_folders(const struct config *config, struct error *err)
 static bool take_lock(struct daemon_parts *parts, struct error *err)
 {
     char path[LIMIT_PATH_BYTES];
+    struct error why = {0};
 
     if (!file_join(path, sizeof(path), parts->config.state_dir, "lock", err))
         return false;
-    parts->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (parts->lock < 0)
-        return error_set(err, ERR_IO, "open '%s': %s", path, strerror(errno));
+    if (!file_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, &parts->lock, &why))
+        return error_set(err, why.code == ERR_INVALID ? ERR_CORRUPT : why.code, "%s", why.message);
     if (flock(parts->lock, LOCK_EX | LOCK_NB) != 0)
         return error_set(err, ERR_CONFLICT, "another daemon uses '%s'", parts->config.state_dir);
     return true;

@@ -30,13 +30,13 @@ static bool system_fail(const char *doing, const char *path, struct error *err)
 
 static bool sync_file(const char *path, struct error *err)
 {
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    bool ok = descriptor >= 0 && fsync(descriptor) == 0;
+    int descriptor;
+    bool ok;
 
-    if (!ok)
-        system_fail("sync", path, err);
-    if (descriptor >= 0)
-        (void)close(descriptor); /* was synced, or the failure is told */
+    if (!file_open(path, O_RDONLY | O_NOFOLLOW, &descriptor, err))
+        return false;
+    ok = fsync(descriptor) == 0 || system_fail("sync", path, err);
+    (void)close(descriptor); /* was synced, or the failure is told */
     return ok;
 }
 

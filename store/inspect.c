@@ -1,11 +1,11 @@
 #include "store/inspect.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/base/file.h"
 #include "daemon/base/limits.h"
 #include "store/lostlog.h"
 #include "store/migrations.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -37,18 +37,16 @@ static bool check_header(const struct inspecting *at, struct error *err)
     static const char magic[16] = "SQLite format 3";
     unsigned char header[HEADER_BYTES] = {0};
     const unsigned char *id = header + APPLICATION_ID_OFFSET;
-    struct stat info;
+    struct error why = {0};
     ssize_t size;
-    int descriptor = open(at->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int descriptor;
 
-    if (descriptor < 0) {
-        if (errno == ELOOP)
+    if (!file_open(at->path, O_RDONLY | O_NOFOLLOW, &descriptor, &why)) {
+        if (why.code == ERR_CORRUPT)
             return refuse(at, "is a symbolic link, not a database", err);
-        return error_set(err, ERR_IO, "open database '%s': %s", at->path, strerrordesc_np(errno));
-    }
-    if (fstat(descriptor, &info) != 0 || !S_ISREG(info.st_mode)) {
-        (void)close(descriptor); /* only read */
-        return refuse(at, "is not a regular file", err);
+        if (why.code == ERR_INVALID)
+            return refuse(at, "is not a regular file", err);
+        return error_set(err, ERR_IO, "database: %s", why.message);
     }
     size = read(descriptor, header, sizeof(header));
     (void)close(descriptor); /* only read */

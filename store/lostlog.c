@@ -1,12 +1,12 @@
 #include "store/lostlog.h"
 
+#include "daemon/base/file.h"
 #include "daemon/base/limits.h"
 
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define SIDE_PATH_BYTES (LIMIT_PATH_BYTES + 16)
@@ -44,15 +44,14 @@ struct log {
 static FILE *open_side(const char *path, const char *suffix)
 {
     char side[SIDE_PATH_BYTES];
-    struct stat about;
-    FILE *file = NULL;
+    FILE *file;
     int descriptor;
 
     (void)snprintf(side, sizeof(side), "%s%s", path, suffix); /* made to fit */
-    descriptor = open(side, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (descriptor >= 0 && fstat(descriptor, &about) == 0 && S_ISREG(about.st_mode))
-        file = fdopen(descriptor, "r");
-    if (descriptor >= 0 && !file)
+    if (!file_open(side, O_RDONLY | O_NOFOLLOW, &descriptor, NULL))
+        return NULL;
+    file = fdopen(descriptor, "r");
+    if (!file)
         (void)close(descriptor); /* only read */
     return file;
 }

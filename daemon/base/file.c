@@ -49,21 +49,41 @@ static bool fail_write(struct error *err, const char *what, const char *path)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
+static bool fail_kind(struct error *err, const char *path)
+{
+    return error_set(err, ERR_INVALID, "open '%s': not a regular file", path);
+}
+
+bool file_open(const char *path, int flags, int *ret_descriptor, struct error *err)
+{
+    const int descriptor = open(path, flags | O_CLOEXEC | O_NONBLOCK, 0600);
+    struct stat info;
+
+    if (descriptor < 0 && errno == ELOOP && (flags & O_NOFOLLOW))
+        return error_set(err, ERR_CORRUPT, "open '%s': a symbolic link, which is not followed",
+                         path);
+    if (descriptor < 0 && (errno == ENXIO || errno == EISDIR)) /* to write: a pipe, a folder */
+        return fail_kind(err, path);
+    if (descriptor < 0)
+        return fail(err, "open", path);
+    if (fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode)) {
+        *ret_descriptor = descriptor;
+        return true;
+    }
+    (void)close(descriptor); /* nothing was read or written */
+    return fail_kind(err, path);
+}
+
 bool mapping_open(struct mapping *map, const char *path, struct error *err)
 {
     struct mapping opened = MAPPING_NONE;
     struct stat info;
     void *data;
 
-    opened.descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait */
-    if (opened.descriptor < 0)
-        return fail(err, "open", path);
+    if (!file_open(path, O_RDONLY, &opened.descriptor, err))
+        return false;
     if (fstat(opened.descriptor, &info) != 0) {
         fail(err, "look at", path);
-        goto out;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        error_set(err, ERR_INVALID, "open '%s': not a regular file", path);
         goto out;
     }
     opened.size = (size_t)info.st_size;
@@ -115,10 +135,10 @@ bool file_sha256(const char *path, char ret_sha256[SHA256_HEX_SIZE], struct erro
     struct sha256_ctx hash;
     unsigned char chunk[HASH_CHUNK_BYTES];
     ssize_t count;
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    int descriptor;
 
-    if (descriptor < 0)
-        return fail(err, "open", path);
+    if (!file_open(path, O_RDONLY, &descriptor, err))
+        return false;
     sha256_init(&hash);
     while ((count = read(descriptor, chunk, sizeof(chunk))) != 0) {
         if (count < 0 && errno == EINTR)

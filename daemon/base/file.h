@@ -27,6 +27,11 @@ struct mapping {
 };
 #define MAPPING_NONE ((struct mapping){.descriptor = -1})
 
+/* Opens a regular file, never waiting for the other end of a pipe that has its name; the one way in which files of
+ * the state and of bases are opened (tests/lint). flags: as for open(2); one that O_CREAT makes has mode 0600.
+ * ERR_INVALID: no regular file; ERR_CORRUPT: a symbolic link, with O_NOFOLLOW. */
+MUST_CHECK bool file_open(const char *path, int flags, int *ret_descriptor, struct error *err);
+
 MUST_CHECK bool mapping_open(struct mapping *map, const char *path, struct error *err);
 void mapping_close(struct mapping *map); /* MAPPING_NONE is fine; leaves MAPPING_NONE */
 

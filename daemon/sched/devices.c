@@ -82,7 +82,7 @@ bool devices_explain_nodes(const char *root, char *reason, size_t size)
     if (access(path, F_OK) != 0)
         return false;
     (void)snprintf(path, sizeof(path), "%s/dev/nvidiactl", root);
-    node = open(path, O_RDWR | O_CLOEXEC);
+    node = open(path, O_RDWR | O_CLOEXEC); /* a device */
     if (node >= 0) {
         (void)close(node); /* nothing was asked of it */
         return false;

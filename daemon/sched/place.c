@@ -15,12 +15,16 @@ struct mark {
     int64_t attempt_count, step;
 };
 
+/* -1: it cannot be; what is no file of that name is left alone. */
 static int open_mark(const char *folder, int flags)
 {
     char path[LIMIT_PATH_BYTES];
+    int descriptor = -1;
 
-    return file_join(path, sizeof(path), folder, NAME, NULL) ? open(path, flags | O_CLOEXEC, 0600)
-                                                             : -1;
+    return file_join(path, sizeof(path), folder, NAME, NULL) &&
+                   file_open(path, flags | O_NOFOLLOW, &descriptor, NULL)
+               ? descriptor
+               : -1;
 }
 
 bool place_begin(struct place *place, struct store *store, const char *job_id,

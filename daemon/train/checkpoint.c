@@ -270,12 +270,13 @@ static bool check_digest(const char *path, const char *digest_path, struct error
         return error_set(err, ERR_CORRUPT, "its digest is missing");
     const bool has_digest = map.size == SHA256_HEX_SIZE - 1;
     bool equal = false;
-    const bool ok = file_sha256(path, found, err);
+    struct error why = {0};
+    const bool ok = file_sha256(path, found, &why);
     if (ok && has_digest)
         equal = memcmp(map.data, found, SHA256_HEX_SIZE - 1) == 0;
     mapping_close(&map);
-    if (!ok)
-        return false;
+    if (!ok) /* what is no file is none of ours: it is told, and stays */
+        return error_set(err, why.code == ERR_INVALID ? ERR_IO : why.code, "%s", why.message);
     return equal || error_set(err, ERR_CORRUPT, "its bytes do not have the digest beside it");
 }
 

@@ -9,9 +9,11 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PIECE_BYTES 65536
 
@@ -386,12 +388,17 @@ bool dataset_walk(const char *path, const struct tokenizer *tokenizer,
                               .tokenizer = tokenizer,
                               .options = options,
                               .watch = watch};
-    FILE *file = fopen(path, "re");
+    int descriptor;
+    FILE *file;
     bool ok;
 
-    if (!file)
-        return error_set(err, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "open '%s': %s", path,
-                         strerrordesc_np(errno));
+    if (!file_open(path, O_RDONLY, &descriptor, err))
+        return false;
+    file = fdopen(descriptor, "r");
+    if (!file) {
+        (void)close(descriptor); /* nothing was read */
+        return error_set(err, ERR_NO_MEMORY, "open '%s': out of memory", path);
+    }
     arena_init(&ids, LIMIT_DATASET_BYTES);
     line_init(&reading.line);
     ok = walk_all(&reading, file, path, err);

@@ -38,6 +38,12 @@ banned() { # in the product; a test may start programs and read numbers as it li
             sed "s|\$|    (use $instead)|"
     done <tests/lint/banned.txt
 }
+# A file of the state or of a base is opened by file_open, which waits for no pipe; these can be none.
+opens() {
+    sources 'api/*.c' 'daemon/*.c' 'daemon/*.cc' 'store/*.c' | grep -vxE 'daemon/base/file\.c|api/dashboard/embed\.c' |
+        xargs grep -nE '(^|[^a-zA-Z0-9_>."-])(open|open64|openat|fopen|freopen|creat)\(' |
+        grep -vE '"/(proc|dev)/|O_EXCL|O_DIRECTORY|/\* a device \*/'
+}
 line_comments() { sources '*.c' '*.h' '*.cu' | xargs grep -nE '(^|[ ;{}])//' | grep -vE '"[^"]*//[^"]*"'; }
 long_files() { sources '*.c' '*.h' '*.cc' '*.cu' | xargs wc -l | awk '$2 != "total" && $1 > 600 { print $2 ": " $1 " lines" }'; }
 long_lines() { # of C the format is checked, which holds them too
@@ -86,6 +92,7 @@ hazards() { # each test that the table names is there; a unit test also in its l
 
 check "rooms include what they may" "$(rooms)"
 check "banned calls" "$(banned)"
+check "files are opened by file_open" "$(opens)"
 check "comments are /* */" "$(line_comments)"
 check "files have at most 600 lines" "$(long_files)"
 check "functions have at most 70 lines" "$(functions)"

@@ -132,6 +132,14 @@ for thing in "ln -s $work/elsewhere uploads" "touch uploads" "ln -s $work/elsewh
     statuses+="$? "
 done
 result "a folder of the state that is a link or a file is status 4" [ "$statuses" = "4 4 4 4 " ]
+statuses=
+for thing in "mkfifo lock" "ln -s ../elsewhere/photo lock"; do
+    rm -rf "$work/odd" && mkdir "$work/odd"
+    (cd "$work/odd" && $thing)
+    timeout 30 "$out/needled" --state-dir "$work/odd" --listen 127.0.0.1:0 >"$work/out" 2>&1
+    statuses+="$? "
+done
+result "a lock that is a pipe or a link is status 4" [ "$statuses" = "4 4 " ]
 result "and nothing behind such a link is removed" [ -e "$work/elsewhere/photo" ]
 many() { (export LISTEN_FDS=99999999; exec bash -c 'LISTEN_PID=$BASHPID exec "$@"' - "$out/needled" --state-dir "$work/s" >"$work/out" 2>&1); [ $? = 2 ] && grep -q "99999999 sockets were passed" "$work/out"; }
 result "more sockets than can be passed are status 2" many

@@ -5,6 +5,8 @@
 #include "store/files.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define HOST "Host: 127.0.0.1\r\n"
 #define FORM "Content-Type: multipart/form-data; boundary=bnd\r\n"
@@ -224,6 +226,29 @@ static void an_upload_that_rotted_is_not_handed_out(void **state)
     web_release(&answer);
 }
 
+static void what_is_no_file_in_an_uploads_place_is_answered_as_gone(void **state)
+{
+    (void)state;
+    struct web_answer answer;
+    char call[128], path[1024], id[64];
+
+    upload(PURPOSE_PART FILE_HEAD("a.jsonl") LINE "\r\n--bnd--\r\n", &answer);
+    snprintf(id, sizeof(id), "%s", field(answer.body, "id"));
+    web_release(&answer);
+    snprintf(path, sizeof(path), "%s/uploads/%s", d.folder, id);
+    snprintf(call, sizeof(call), "/v1/files/%s/content", id);
+    assert_int_equal(unlink(path), 0);
+    for (int kind = 0; kind < 2; kind++) {
+        assert_int_equal(kind == 0 ? mkfifo(path, 0600) : mkdir(path, 0700), 0);
+        web_follow(d.port, "", call, NULL, 0, &answer);
+        if (answer.status != 410 || !strstr(answer.body, "\"gone\"") ||
+            !strstr(answer.body, "something else in its place"))
+            fail_msg("%d: %s", answer.status, answer.body);
+        web_release(&answer);
+        assert_int_equal(remove(path), 0);
+    }
+}
+
 static void an_upload_that_is_broken_off_leaves_nothing(void **state)
 {
     (void)state;
@@ -356,6 +381,7 @@ int main(void)
         PLAIN(a_name_is_a_label_and_no_path),
         PLAIN(two_uploads_at_once_with_one_name_are_two_files),
         PLAIN(an_upload_that_rotted_is_not_handed_out),
+        PLAIN(what_is_no_file_in_an_uploads_place_is_answered_as_gone),
         PLAIN(an_upload_that_is_broken_off_leaves_nothing),
         PLAIN(a_list_is_walked_to_its_end_by_its_cursor),
         PLAIN(a_deleted_file_is_gone_from_list_and_disk),

@@ -8,6 +8,7 @@
 #include "tests/support/test.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -149,6 +150,50 @@ static void a_folder_of_ours_is_not_reached_through_a_link(void **state)
     assert_int_equal(unlink(in_folder("link")), 0);
 }
 
+static void a_pipe_in_a_files_place_is_waited_for_by_nobody(void **state)
+{
+    (void)state;
+    static const int flags[] = {O_RDONLY, O_WRONLY | O_CREAT, O_RDWR};
+    struct error err = {0};
+    struct stat info;
+    char sha256[SHA256_HEX_SIZE];
+    int descriptor = -1, reader;
+
+    assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+    for (size_t i = 0; i < COUNT_OF(flags); i++) {
+        assert_false(file_open(in_folder("pipe"), flags[i], &descriptor, &err));
+        assert_int_equal(err.code, ERR_INVALID);
+        assert_non_null(strstr(err.message, "not a regular file"));
+    }
+    assert_false(file_sha256(in_folder("pipe"), sha256, &err));
+    reader = open(in_folder("pipe"), O_RDONLY | O_NONBLOCK); /* the other end is there */
+    assert_true(reader >= 0);
+    assert_false(file_open(in_folder("pipe"), O_WRONLY, &descriptor, &err));
+    assert_int_equal(err.code, ERR_INVALID);
+    assert_int_equal(close(reader), 0);
+    assert_int_equal(unlink(in_folder("pipe")), 0);
+
+    assert_false(file_open(folder, O_RDONLY, &descriptor, &err));
+    assert_int_equal(err.code, ERR_INVALID);
+    assert_false(file_open(folder, O_WRONLY | O_CREAT, &descriptor, &err));
+    assert_int_equal(err.code, ERR_INVALID);
+    assert_false(file_open(in_folder("new"), O_RDONLY, &descriptor, &err));
+    assert_int_equal(err.code, ERR_NOT_FOUND);
+    assert_int_equal(descriptor, -1);
+    assert_true(file_open(in_folder("new"), O_RDWR | O_CREAT | O_NOFOLLOW, &descriptor, &err));
+    assert_int_equal(fstat(descriptor, &info), 0);
+    assert_int_equal(info.st_mode & 07777, 0600);
+    assert_int_equal(close(descriptor), 0);
+    assert_int_equal(symlink("new", in_folder("link")), 0);
+    assert_false(file_open(in_folder("link"), O_RDONLY | O_NOFOLLOW, &descriptor, &err));
+    assert_int_equal(err.code, ERR_CORRUPT);
+    assert_non_null(strstr(err.message, "a symbolic link, which is not followed"));
+    assert_true(file_open(in_folder("link"), O_RDONLY, &descriptor, &err)); /* a base may be one */
+    assert_int_equal(close(descriptor), 0);
+    assert_int_equal(unlink(in_folder("link")), 0);
+    assert_int_equal(unlink(in_folder("new")), 0);
+}
+
 static void failures_name_the_path_and_the_reason(void **state)
 {
     (void)state;
@@ -285,6 +330,7 @@ int main(void)
         cmocka_unit_test(nothing_is_left_of_a_file_given_up),
         cmocka_unit_test(a_planted_link_is_replaced_not_followed),
         cmocka_unit_test(a_folder_of_ours_is_not_reached_through_a_link),
+        cmocka_unit_test(a_pipe_in_a_files_place_is_waited_for_by_nobody),
         cmocka_unit_test(failures_name_the_path_and_the_reason),
         cmocka_unit_test(folders_are_made_with_their_parents_and_kept_private),
         cmocka_unit_test(an_empty_file_maps_to_nothing),

@@ -1,7 +1,8 @@
 /* Proves: what a job reads is compared with its record when the job begins and when it goes on, and what has
  * become something else ends the job by name: nothing is trained on it, and nothing begins anew. Nothing is
- * written or removed through a link in the place of a folder. */
+ * written or removed through a link in the place of a folder, and nothing waits for a pipe in that of a file. */
 #include "daemon/base/clock.h"
+#include "daemon/sched/place.h"
 #include "daemon/sched/strays.h"
 #include "store/models.h"
 #include "tests/support/bench.h"
@@ -200,6 +201,53 @@ static void strays_are_neither_put_nor_swept_through_a_link(void **state)
     assert_int_equal(count_files(strays), 0);
 }
 
+/* ---- pipes in the place of files ----------------------------------------------------------------------- */
+
+static void make_pipe(const char *path)
+{
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+}
+
+/* In the place of each file that begins and ends so. */
+static size_t make_pipes(const char *folder, const char *begin, const char *end)
+{
+    DIR *opened = opendir(folder);
+    size_t count = 0;
+
+    assert_non_null(opened);
+    for (const struct dirent *entry; (entry = readdir(opened)) != NULL;) {
+        const size_t size = strlen(entry->d_name);
+
+        if (strncmp(entry->d_name, begin, strlen(begin)) != 0 || size < strlen(end) ||
+            strcmp(entry->d_name + size - strlen(end), end) != 0)
+            continue;
+        make_pipe(scratch_path(folder, entry->d_name));
+        count++;
+    }
+    (void)closedir(opened);
+    return count;
+}
+
+static void a_job_does_not_wait_for_pipes_in_its_files_places(void **state)
+{
+    struct bench *bench = *state;
+    char id[STORE_ID_SIZE], name[STORE_ID_SIZE + 16];
+    const char *folder;
+    int64_t step = 0;
+
+    begin_and_stop(bench, bench_upload_lines(bench, LINES), id);
+    (void)snprintf(name, sizeof(name), "checkpoints/%s", id);
+    folder = scratch_path(bench->state, name);
+    make_pipe(scratch_path(folder, "resume-place"));
+    assert_true(make_pipes(folder, "resume-", ".safetensors") > 0);
+    assert_false(place_read(folder, 1, &step));
+    bench_start(bench);
+    bench_wait(bench, id, JOB_SUCCEEDED);
+    assert_true(bench_count_events(bench, id, NULL, "is passed over: ") > 0);
+    assert_true(bench_count_events(bench, id, NULL, "not a regular file") > 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -211,6 +259,7 @@ int main(void)
         TEST(an_adapter_that_rotted_is_not_gone_on_from),
         TEST(a_job_leaves_alone_what_a_link_in_its_folders_place_leads_to),
         TEST(strays_are_neither_put_nor_swept_through_a_link),
+        TEST(a_job_does_not_wait_for_pipes_in_its_files_places),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

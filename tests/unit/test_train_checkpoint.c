@@ -239,6 +239,30 @@ static void a_damaged_newest_gives_way_to_the_one_before(void **state)
     }
 }
 
+static void what_is_no_file_is_passed_over_and_left_alone(void **state)
+{
+    (void)state;
+
+    for (int kind = 0; kind < 2; kind++) {
+        char folder[64];
+        struct warnings warnings;
+        struct stat info;
+
+        make_folder(folder);
+        write_one(folder, 5);
+        const struct checkpoint_file newest = write_one(folder, 6);
+        assert_int_equal(unlink(newest.path), 0);
+        assert_int_equal(kind == 0 ? mkfifo(newest.path, 0600) : mkdir(newest.path, 0700), 0);
+        assert_int_equal(read_back(folder, JOB, &warnings), 5);
+        assert_int_equal(warnings.count, 1);
+        assert_non_null(strstr(warnings.last, "step 6"));
+        assert_non_null(strstr(warnings.last, "not a regular file"));
+        assert_int_equal(lstat(newest.path, &info), 0);
+        assert_int_equal(remove(newest.path), 0);
+        remove_folder(folder);
+    }
+}
+
 static void a_checkpoint_of_another_job_is_not_taken(void **state)
 {
     (void)state;
@@ -351,6 +375,7 @@ int main(void)
         cmocka_unit_test(what_was_written_comes_back_bit_for_bit),
         cmocka_unit_test(the_last_three_are_kept),
         cmocka_unit_test(a_damaged_newest_gives_way_to_the_one_before),
+        cmocka_unit_test(what_is_no_file_is_passed_over_and_left_alone),
         cmocka_unit_test(a_checkpoint_of_another_job_is_not_taken),
         cmocka_unit_test(a_checkpoint_of_the_job_before_its_inputs_changed_is_told),
         cmocka_unit_test(other_files_are_left_alone),

@@ -10,6 +10,7 @@
 #include "daemon/train/dataset.h"
 #include "tests/support/test.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 static struct tokenizer *tokenizer;
@@ -355,6 +356,23 @@ static void generated_lines_are_clean_and_fit_the_small_tokenizer(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static void a_pipe_in_a_files_place_is_not_waited_for(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/needled-test-XXXXXX", path[64];
+    const struct dataset_options options = {.rules = DATA_RULES_STRICT, .max_len = 8};
+    struct dataset_report report = {0};
+    struct error err = {0};
+
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/pipe", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_false(dataset_walk(path, NULL, &options, NULL, &report, &err));
+    assert_non_null(strstr(err.message, "not a regular file"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +383,7 @@ int main(void)
         cmocka_unit_test(a_data_set_without_target_tokens_is_refused),
         cmocka_unit_test(an_id_the_model_cannot_read_or_predict_is_refused_under_both_rules),
         cmocka_unit_test(the_file_is_named_by_its_hash),
+        cmocka_unit_test(a_pipe_in_a_files_place_is_not_waited_for),
         cmocka_unit_test(generated_lines_are_clean_and_fit_the_small_tokenizer),
     };
 
