@@ -74,6 +74,13 @@ static const char *disk_word(int number, int code)
     return "";
 }
 
+/* A file of the database's could not be opened for that alone. */
+static bool is_open_files(int number, int code)
+{
+    return ((code & 0xff) == SQLITE_CANTOPEN || (code & 0xff) == SQLITE_IOERR) &&
+           error_number_is_open_files(number);
+}
+
 bool sql_fail(struct store *store, int code, const char *doing, struct error *err)
 {
     /* Without memory there is no handle at all. */
@@ -81,6 +88,10 @@ bool sql_fail(struct store *store, int code, const char *doing, struct error *er
     const int number = system_number(store, code);
     const char *word = disk_word(number, code);
     const bool full = strcmp(word, ERROR_DISK_FULL) == 0;
+
+    if (is_open_files(number, code))
+        return error_set_word(err, ERR_UNAVAILABLE, ERROR_OPEN_FILES, "", "%s in database '%s': %s",
+                              doing, path ? path : "", strerrordesc_np(number));
 
     return error_set_word(err, full ? ERR_NO_MEMORY : code_of(code), word, "",
                           "%s in database '%s': %s%s%s", doing, path ? path : "",

@@ -56,6 +56,21 @@ bool error_is_disk(const struct error *err)
             strcmp(err->word, ERROR_STATE_GONE) == 0);
 }
 
+bool error_is_open_files(const struct error *err)
+{
+    return err && strcmp(err->word, ERROR_OPEN_FILES) == 0;
+}
+
+bool error_number_is_open_files(int number)
+{
+    return number == EMFILE || number == ENFILE;
+}
+
+bool error_is_passing(const struct error *err)
+{
+    return error_is_disk(err) || error_is_open_files(err);
+}
+
 const char *error_disk_word(int number)
 {
     switch (number) {

@@ -65,6 +65,13 @@ const char *error_disk_word(int number);
 /* Which of the two a full one is: "disk full" or "file size limit"; "" for any other errno. */
 const char *error_disk_limit(int number);
 
+/* The word of what failed because no more files may be open (ulimit -n, or the system's own limit). */
+#define ERROR_OPEN_FILES "open_file_limit"
+bool error_is_open_files(const struct error *err);
+bool error_number_is_open_files(int number); /* of a system call's errno */
+/* The disk's or that: what was tried is no worse for it, and works another time. */
+bool error_is_passing(const struct error *err);
+
 /* Puts "text: " before the message; code, param and word stay. */
 void error_wrap(struct error *err, const char *format, ...) PRINTF_LIKE(2, 3);
 

@@ -19,8 +19,7 @@
 #define TEMPORARY_DIGITS 10
 #define WRITE_BEHIND_BYTES ((uint64_t)8 << 20)
 
-/* Turns errno into an error that names the path: what was tried, on what, and why not. */
-static bool fail(struct error *err, const char *what, const char *path)
+bool file_fail(struct error *err, const char *what, const char *path)
 {
     const int number = errno;
     const char *limit = error_disk_limit(number);
@@ -28,6 +27,9 @@ static bool fail(struct error *err, const char *what, const char *path)
     if (limit[0])
         return error_set_word(err, ERR_NO_MEMORY, ERROR_DISK_FULL, "", "%s '%s': %s", what, path,
                               limit);
+    if (error_number_is_open_files(number))
+        return error_set_word(err, ERR_UNAVAILABLE, ERROR_OPEN_FILES, "", "%s '%s': %s", what, path,
+                              strerrordesc_np(number));
     return error_set(err,
                      number == ENOENT   ? ERR_NOT_FOUND
                      : number == ENOMEM ? ERR_NO_MEMORY
@@ -41,7 +43,7 @@ static bool fail_write(struct error *err, const char *what, const char *path)
 {
     const char *word = error_disk_word(errno);
 
-    fail(err, what, path);
+    file_fail(err, what, path);
     if (word[0])
         error_name(err, word);
     return false;
@@ -65,7 +67,7 @@ bool file_open(const char *path, int flags, int *ret_descriptor, struct error *e
     if (descriptor < 0 && (errno == ENXIO || errno == EISDIR)) /* to write: a pipe, a folder */
         return fail_kind(err, path);
     if (descriptor < 0)
-        return fail(err, "open", path);
+        return file_fail(err, "open", path);
     if (fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode)) {
         *ret_descriptor = descriptor;
         return true;
@@ -83,14 +85,14 @@ bool mapping_open(struct mapping *map, const char *path, struct error *err)
     if (!file_open(path, O_RDONLY, &opened.descriptor, err))
         return false;
     if (fstat(opened.descriptor, &info) != 0) {
-        fail(err, "look at", path);
+        file_fail(err, "look at", path);
         goto out;
     }
     opened.size = (size_t)info.st_size;
     if (opened.size) {
         data = mmap(NULL, opened.size, PROT_READ, MAP_PRIVATE, opened.descriptor, 0);
         if (data == MAP_FAILED) {
-            fail(err, "map", path);
+            file_fail(err, "map", path);
             goto out;
         }
         opened.data = data;
@@ -144,7 +146,7 @@ bool file_sha256(const char *path, char ret_sha256[SHA256_HEX_SIZE], struct erro
         if (count < 0 && errno == EINTR)
             continue;
         if (count < 0) {
-            fail(err, "read", path);
+            file_fail(err, "read", path);
             (void)close(descriptor); /* only read from */
             return false;
         }
@@ -254,7 +256,7 @@ static bool sync_folder_of(const char *path, struct error *err)
     folder_of(path, folder);
     descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0)
-        return fail(err, "open", folder);
+        return file_fail(err, "open", folder);
     ok = fsync(descriptor) == 0 || fail_write(err, "sync", folder);
     (void)close(descriptor); /* only read from */
     return ok;
@@ -341,7 +343,7 @@ bool file_make_folder(const char *path, struct error *err)
             partial[i] = '/';
     }
     if (stat(path, &info) != 0)
-        return fail(err, "create folder", path);
+        return file_fail(err, "create folder", path);
     if (!S_ISDIR(info.st_mode))
         return error_set(err, ERR_IO, "create folder '%s': a file of that name is in the way",
                          path);
@@ -359,7 +361,7 @@ static bool fail_folder(struct error *err, const char *path)
     struct stat info;
 
     if (errno != ENOTDIR && errno != ELOOP) /* a link is either, as the system likes */
-        return fail(err, "open folder", path);
+        return file_fail(err, "open folder", path);
     return error_set(err, ERR_CORRUPT, "open folder '%s': %s", path,
                      lstat(path, &info) == 0 && S_ISLNK(info.st_mode)
                          ? "a symbolic link, which is not followed"
@@ -375,7 +377,7 @@ bool file_open_folder(const char *path, DIR **ret_folder, struct error *err)
         return fail_folder(err, path);
     folder = fdopendir(descriptor);
     if (!folder) {
-        fail(err, "open folder", path);
+        file_fail(err, "open folder", path);
         (void)close(descriptor); /* nothing was read */
         return false;
     }

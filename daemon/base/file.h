@@ -6,7 +6,7 @@
  * Ownership  mapping_open / mapping_close; file_writer_open / file_writer_commit or _discard.
  * Threads    One object, one thread.
  * Failure    Messages name the path and the system's reason; a full disk is ERR_NO_MEMORY and
- *            says "disk full". Symbolic links are not followed for writing (O_NOFOLLOW), and what is
+ *            says "disk full"; no more open files is ERR_UNAVAILABLE. Symbolic links are not followed for writing (O_NOFOLLOW), and what is
  *            called "of ours" is not reached through a folder that is one.
  */
 #ifndef NEEDLED_FILE_H
@@ -31,6 +31,8 @@ struct mapping {
  * the state and of bases are opened (tests/lint). flags: as for open(2); one that O_CREAT makes has mode 0600.
  * ERR_INVALID: no regular file; ERR_CORRUPT: a symbolic link, with O_NOFOLLOW. */
 MUST_CHECK bool file_open(const char *path, int flags, int *ret_descriptor, struct error *err);
+/* Turns errno into an error that names the path: what was tried, on what, and why not. False. */
+bool file_fail(struct error *err, const char *what, const char *path);
 
 MUST_CHECK bool mapping_open(struct mapping *map, const char *path, struct error *err);
 void mapping_close(struct mapping *map); /* MAPPING_NONE is fine; leaves MAPPING_NONE */

@@ -157,6 +157,12 @@ static void log_fault(const struct disk *disk, const struct error *why)
             "%s. It was '%s'. Running jobs stop and nothing is taken or answered from it until "
             "it is back",
             why->message, disk->folder);
+    else if (error_is_open_files(why))
+        log_write(
+            LOG_LEVEL_ERROR,
+            "no more files can be opened (ulimit -n, LimitNOFILE=): %s. Jobs wait, creates and "
+            "uploads are refused until some can",
+            why->message);
     else
         log_write(LOG_LEVEL_ERROR,
                   "the disk of '%s' %s: %s. Jobs wait, creates and uploads are refused; reading, "
@@ -172,7 +178,7 @@ static bool report(struct disk *disk, const struct error *why, bool is_urgent)
     uint64_t free_bytes = 0;
     bool full, is_short, give, news;
 
-    if (!disk || !error_is_disk(why))
+    if (!disk || !error_is_passing(why))
         return false;
     is_short = read_free(disk, &free_bytes) && free_bytes < disk->piece_bytes;
     full = strcmp(why->word, ERROR_DISK_FULL) == 0;
@@ -216,7 +222,9 @@ bool disk_check_service(struct disk *disk, struct error *err)
     if (fault.code == ERR_NONE)
         return true;
     error_hide_folder(&fault, disk->folder, ""); /* jobs' records and clients are told it */
-    if (!is_gone(&fault) && strncmp(fault.message, "disk ", strlen("disk ")) != 0)
+    if (error_is_open_files(&fault))
+        error_wrap(&fault, "open-file limit");
+    else if (!is_gone(&fault) && strncmp(fault.message, "disk ", strlen("disk ")) != 0)
         error_wrap(&fault, strcmp(fault.word, ERROR_DISK_FULL) == 0 ? "disk full" : "disk failing");
     if (err)
         *err = fault;
@@ -241,7 +249,7 @@ bool disk_is_to_blame(struct disk *disk, struct error *fault)
 
     if (!disk_check_home(disk, &gone))
         *fault = gone;
-    return error_is_disk(fault);
+    return error_is_passing(fault);
 }
 
 bool disk_is_replaced(const struct disk *disk)

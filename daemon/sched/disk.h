@@ -6,13 +6,14 @@
  *            again, nothing is started, creates and uploads are refused, reading goes on. A piece of the
  *            ballast is given up each time, so that deletes, cancels and the end of a job find room.
  *            From time to time the ballast is written again; once that works with the reserve free,
- *            the disk is in service and the queue goes on. A state folder that is gone (home.h) takes the
+ *            the disk is in service and the queue goes on. A job that may open no more files is waited for in the
+ *            same way; others that run go on. A state folder that is gone (home.h) takes the
  *            disk out of service too, and there is nothing that reads or writes what is in its place.
  * Ownership  disk_open / disk_close.
  * Threads    Any.
  * Failure    Full: ERR_NO_MEMORY with the word disk_full. Refusing writes (input/output errors, read-only):
- *            ERR_IO with the word disk_error. Gone: ERR_IO with the word state_gone. All are error_is_disk. A
- *            NULL disk never is any of it.
+ *            ERR_IO with the word disk_error. Gone: ERR_IO with the word state_gone. All are error_is_disk. No
+ *            more open files: ERR_UNAVAILABLE with open_file_limit. A NULL disk never is any of it.
  */
 #ifndef NEEDLED_DISK_H
 #define NEEDLED_DISK_H
@@ -32,7 +33,7 @@ void disk_close(struct disk *disk); /* the ballast stays; NULL is fine */
 /* Once the state folder is whole, and before the first other thread: what is there now is the state. */
 MUST_CHECK bool disk_settle(struct disk *disk, const char *database_path, struct error *err);
 
-/* A write failed. An error that is none of the disk's changes nothing. The first one gives a piece of the
+/* A write failed. An error that is not error_is_passing changes nothing. The first one gives a piece of the
  * ballast up; what is tried again and again in the background must not use up the others. True: there is
  * more room now, it may be tried again. */
 bool disk_report(struct disk *disk, const struct error *why);
@@ -42,7 +43,7 @@ bool disk_make_room(struct disk *disk, const struct error *why);
 MUST_CHECK bool disk_check_service(struct disk *disk, struct error *err);
 /* Whether the state folder is still there, just now; what the disk refuses is no matter. */
 MUST_CHECK bool disk_check_home(struct disk *disk, struct error *err);
-/* Whether what failed is the disk's fault, and not its file's: one that is not where it was is found missing
+/* Whether what failed is error_is_passing, and not its file's fault: one that is not where it was is found missing
  * where the state folder is gone, which *fault then says. */
 bool disk_is_to_blame(struct disk *disk, struct error *fault);
 /* The files that we have open are those of another database than the one that is there: only a new start

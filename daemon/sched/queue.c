@@ -262,18 +262,22 @@ static bool end_with_fault(struct queue *queue, const struct queue_outcome *outc
     return requeue(queue, outcome, why, err);
 }
 
-/* What is said of it, after "the disk" and "disk". */
+/* What is said of it: in an event, in the job's record, and of when the job goes on. */
 static const char *const *disk_words(const struct error *fault)
 {
-    static const char *const full[] = {"is full", "full"}, *const gone[] = {"is gone", "gone"},
-                             *const fails[] = {"fails", "failing"};
+    static const char *const full[] = {"The disk is full", "disk full", "it takes writes"};
+    static const char *const gone[] = {"The disk is gone", "disk gone", "it takes writes"};
+    static const char *const fails[] = {"The disk fails", "disk failing", "it takes writes"};
+    static const char *const files[] = {"No more files can be opened", "open-file limit",
+                                        "some can"};
 
     return strcmp(fault->word, ERROR_DISK_FULL) == 0    ? full
            : strcmp(fault->word, ERROR_STATE_GONE) == 0 ? gone
+           : error_is_open_files(fault)                 ? files
                                                         : fails;
 }
 
-/* A full disk is waited for, however often, and so is one that is gone. One that refuses the same job's
+/* A full disk is waited for, however often, and so is one that is gone, and files that can be opened. One that refuses the same job's
  * writes again and again has something wrong where its files lie. */
 static bool end_with_disk_fault(struct queue *queue, const struct queue_outcome *outcome,
                                 struct error *err)
@@ -293,13 +297,12 @@ static bool end_with_disk_fault(struct queue *queue, const struct queue_outcome 
     change.device_fault = refuses;
     if (refuses && job.fault_count + 1 >= QUEUE_FAULTS_MAX)
         return changes_fail(queue, outcome->job_id, JOB_RUNNING, &change, outcome->fault, err);
-    (void)snprintf(reason, sizeof(reason), "disk %s: %.200s", words[1], shown.message);
+    (void)snprintf(reason, sizeof(reason), "%s: %.200s", words[1], shown.message);
     change.state_reason = reason;
     notes_init(&notes);
     notes_add(&notes, EVENT_WARN, "state", notes_status(job_state_name(JOB_QUEUED)),
-              "The disk %s (%.300s); the job is queued again and goes on from its last checkpoint "
-              "when it takes writes",
-              words[0], shown.message);
+              "%s (%.300s); the job is queued again and goes on from its last checkpoint when %s",
+              words[0], shown.message, words[2]);
     ok = changes_move(queue, outcome->job_id, JOB_RUNNING, JOB_QUEUED, &change, &notes, err);
     notes_release(&notes);
     return ok;

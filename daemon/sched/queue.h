@@ -70,7 +70,7 @@ enum outcome_kind {
     OUTCOME_STOPPED,      /* checkpointed: goes on at the next start */
     OUTCOME_CANCELLED,    /* its state is committed already */
     OUTCOME_DEVICE_FAULT, /* back to the queue; the device is out of service */
-    OUTCOME_DISK_FAULT,   /* back to the queue until the disk takes writes */
+    OUTCOME_DISK_FAULT, /* back to the queue until the disk takes writes, or files can be opened */
 };
 struct queue_outcome {
     size_t slot;

@@ -59,7 +59,8 @@ static void log_failure(const struct run *run, const char *doing, const struct e
         log_write_for(LOG_LEVEL_ERROR, "job", run->job->id, "%s: %s", doing, err->message);
 }
 
-/* The run ends here, and its job goes on from the last checkpoint when the disk takes writes. */
+/* The run ends here, and its job goes on from the last checkpoint when the disk takes writes, or files can be
+ * opened again. */
 static void stop_for_disk(struct run *run, const struct error *why)
 {
     (void)disk_report(run->parts->queue->options->disk, why);
@@ -95,7 +96,7 @@ static bool update(struct run *run, const struct job_change *change, const struc
     } while (!ok && try_again(&err, &tries));
     if (!ok) {
         log_failure(run, doing, &err);
-        if (error_is_disk(&err))
+        if (error_is_passing(&err))
             stop_for_disk(run, &err);
         return false;
     }
@@ -215,7 +216,8 @@ static void on_step(void *context, const struct train_step *step)
     int tries = 0;
     bool told;
 
-    if (!disk_check_service(run->parts->queue->options->disk, &fault))
+    if (!disk_check_service(run->parts->queue->options->disk, &fault) &&
+        !error_is_open_files(&fault)) /* which another job lacked */
         stop_for_disk(run, &fault);
     place_note(&run->place, (int64_t)step->step);
     note_pace(run, step);

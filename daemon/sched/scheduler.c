@@ -423,6 +423,8 @@ bool scheduler_check_state(struct scheduler *scheduler, struct error *err)
 
 bool scheduler_report_disk(struct scheduler *scheduler, const struct error *why, bool is_urgent)
 {
+    if (error_is_open_files(why))
+        return false; /* of a request, which is answered so: no job lacks anything */
     return (is_urgent ? disk_make_room : disk_report)(scheduler->options.disk, why);
 }
 

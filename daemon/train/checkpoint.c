@@ -1,5 +1,6 @@
 #include "daemon/train/checkpoint.h"
 
+#include "daemon/base/file.h"
 #include "daemon/base/size.h"
 #include "daemon/model/safetensors.h"
 

@@ -137,4 +137,27 @@ has_disk() { [ "$(curl -s "$url/healthz" | field status)" = ok ]; }
 expect "with the limit lifted all goes on" wait_for 90 has_disk
 upload "$work/large.jsonl"
 expect "and the same upload is taken" is "$status" 200
+
+# Nobody can connect while nothing can be opened: who has before is answered.
+state_is() { [ "$(curl -s "$url/v1/fine_tuning/jobs/$1" | field status)" = "$2" ]; }
+beyond() { [ "$(curl -s "$url/v1/fine_tuning/jobs/$1" | field completed_steps)" -gt "$2" ] 2>/dev/null; }
+create_lasting mini
+expect "a job runs" wait_for 60 beyond "$id" 10
+call -X POST "$url/v1/fine_tuning/jobs/$id/pause"
+expect "and is paused" wait_for 60 state_is "$id" paused
+before=$(curl -s "$url/v1/fine_tuning/jobs/$id" | field completed_steps)
+exec 3<>"/dev/tcp/127.0.0.1/$port"
+printf 'GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n' >&3
+read -r -u 3 answer
+limits=$(prlimit --pid "$daemon" --nofile --noheadings --raw --output SOFT,HARD)
+prlimit --pid "$daemon" --nofile=3:
+printf 'POST /v1/fine_tuning/jobs/%s/resume HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n' "$id" >&3
+expect "one that can open no more files is queued again" \
+    wait_for 60 grep -q "job=$id msg=\"running -> queued\"" "$work/needled.log"
+prlimit --pid "$daemon" "--nofile=${limits/ /:}"
+exec 3>&-
+expect "with the limit lifted it goes on by itself" wait_for 120 beyond "$id" "$before"
+events=$(curl -s "$url/v1/fine_tuning/jobs/$id/events?limit=1000&types=state")
+expect "and its events say what it lacked" has 'No more files can be opened \(.*Too many open files\); the job is queued again' "$events"
+expect "healthz says ok again" wait_for 90 has_disk
 stop_daemon

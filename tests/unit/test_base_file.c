@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -217,6 +218,37 @@ static void failures_name_the_path_and_the_reason(void **state)
     assert_int_equal(err.code, ERR_LIMIT);
 }
 
+/* As for whoever opens more than the limit: nothing is free below what is open. */
+static void a_file_too_many_open_is_told_apart_and_passes(void **state)
+{
+    (void)state;
+    struct mapping map = MAPPING_NONE;
+    struct file_writer *writer = NULL;
+    struct error read = {0}, written = {0};
+    struct rlimit before, none;
+    bool opened, made;
+
+    assert_true(file_write(in_folder("there"), "a", 1, NULL));
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    opened = mapping_open(&map, in_folder("there"), &read);
+    made = file_writer_open(in_folder("new"), &writer, &written);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_false(opened || made);
+    for (size_t i = 0; i < 2; i++) {
+        const struct error *err = i == 0 ? &read : &written;
+
+        assert_int_equal(err->code, ERR_UNAVAILABLE);
+        assert_true(error_is_open_files(err) && error_is_passing(err));
+        assert_false(error_is_disk(err));
+        assert_non_null(strstr(err->message, "Too many open files"));
+    }
+    assert_true(mapping_open(&map, in_folder("there"), &read)); /* another time it works */
+    mapping_close(&map);
+    assert_int_equal(unlink(in_folder("there")), 0);
+}
+
 static void folders_are_made_with_their_parents_and_kept_private(void **state)
 {
     (void)state;
@@ -332,6 +364,7 @@ int main(void)
         cmocka_unit_test(a_folder_of_ours_is_not_reached_through_a_link),
         cmocka_unit_test(a_pipe_in_a_files_place_is_waited_for_by_nobody),
         cmocka_unit_test(failures_name_the_path_and_the_reason),
+        cmocka_unit_test(a_file_too_many_open_is_told_apart_and_passes),
         cmocka_unit_test(folders_are_made_with_their_parents_and_kept_private),
         cmocka_unit_test(an_empty_file_maps_to_nothing),
         cmocka_unit_test(random_ids_differ_and_have_their_form),

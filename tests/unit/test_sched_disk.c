@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -130,6 +131,33 @@ static void a_disk_that_refuses_writes_keeps_its_ballast(void **state)
     assert_string_equal(state_of(fixture->disk, reason), "failing");
     assert_string_equal(reason, "disk failing: sync 'a': input/output error");
     disk_look(fixture->disk); /* a write works */
+    assert_true(disk_check_service(fixture->disk, &fault));
+}
+
+static void want_of_open_files_is_waited_for_until_one_can_be_opened(void **state)
+{
+    struct fixture *fixture = *state;
+    struct error why = {0};
+    struct rlimit before, none;
+    char reason[512];
+
+    (void)error_set_word(&why, ERR_UNAVAILABLE, ERROR_OPEN_FILES, "", "open 'a': too many");
+    assert_false(disk_report(fixture->disk, &why));
+    assert_int_equal(piece_count(fixture), 4); /* room would not help */
+    assert_false(disk_check_service(fixture->disk, &fault));
+    assert_int_equal(fault.code, ERR_UNAVAILABLE);
+    assert_string_equal(state_of(fixture->disk, reason), "failing");
+    assert_string_equal(reason, "open-file limit: open 'a': too many");
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    disk_look(fixture->disk);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_false(disk_check_service(fixture->disk, NULL));
+    disk_close(fixture->disk);
+    assert_true(disk_open(fixture->folder, (uint64_t)1 << 20, &fixture->disk, &fault));
+    assert_false(disk_report(fixture->disk, &why));
+    disk_look(fixture->disk); /* the first look comes at once, and opens a file */
     assert_true(disk_check_service(fixture->disk, &fault));
 }
 
@@ -399,6 +427,8 @@ int main(void)
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(it_is_back_once_the_ballast_can_be_written, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(want_of_open_files_is_waited_for_until_one_can_be_opened,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_disk_that_refuses_writes_keeps_its_ballast, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_disk_that_cannot_be_written_stays_out_of_service, set_up,

@@ -143,6 +143,24 @@ static void a_full_disk_keeps_a_job_waiting_with_its_reason(void **state)
                      1); /* told once */
 }
 
+static void a_job_that_can_open_no_more_files_is_queued_again_however_often(void **state)
+{
+    static const struct error why = {.code = ERR_UNAVAILABLE,
+                                     .word = ERROR_OPEN_FILES,
+                                     .message = "create 'epoch-1': Too many open files"};
+    struct machine *machine = *state;
+
+    machine_add_job(machine, "a", "cpu", NULL);
+    for (int i = 0; i < 2 * QUEUE_FAULTS_MAX; i++) {
+        assert_string_equal(machine_take(machine, CPU), "a");
+        assert_true(machine_end(machine, CPU, "a", OUTCOME_DISK_FAULT, &why));
+        assert_int_equal(machine_get(machine, "a").state, JOB_QUEUED);
+    }
+    assert_int_equal(machine_count_events(machine, "a", "No more files can be opened (create"),
+                     2 * QUEUE_FAULTS_MAX);
+    assert_int_equal(machine_get(machine, "a").fault_count, 0);
+}
+
 static void a_device_that_fails_gives_its_job_back_and_leaves_service(void **state)
 {
     static const struct error why = {.code = ERR_DEVICE, .message = "it fell off the bus"};
@@ -265,6 +283,7 @@ int main(void)
         TEST(a_named_device_is_waited_for),
         TEST(many_that_wait_for_another_device_block_nobody),
         TEST(a_full_disk_keeps_a_job_waiting_with_its_reason),
+        TEST(a_job_that_can_open_no_more_files_is_queued_again_however_often),
         TEST(a_device_that_fails_gives_its_job_back_and_leaves_service),
         TEST(an_end_after_a_cancel_changes_nothing),
         TEST(nothing_is_taken_once_the_daemon_stops),

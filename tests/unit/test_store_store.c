@@ -311,6 +311,26 @@ static void a_limit_of_files_sizes_is_a_full_disk(void **state)
     store_close(store);
 }
 
+static void a_file_too_many_open_is_no_fault_of_the_database(void **state)
+{
+    const char *path = scratch_path(*state, "needled.db");
+    struct store *store = open_store(path), *other = NULL;
+    struct error err = {0};
+    struct rlimit before, none;
+    bool opened;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    opened = store_open(path, false, &other, &err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_false(opened);
+    assert_int_equal(err.code, ERR_UNAVAILABLE);
+    assert_string_equal(err.word, ERROR_OPEN_FILES);
+    assert_non_null(strstr(err.message, "Too many open files"));
+    store_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +341,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_newer_database_is_refused_and_untouched, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_folder_that_is_missing_is_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_too_many_open_is_no_fault_of_the_database, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_process_killed_while_it_writes_leaves_a_readable_database,
                                         set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failed_transaction_leaves_nothing_and_the_store_usable,
