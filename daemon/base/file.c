@@ -137,7 +137,7 @@ bool file_sha256(const char *path, char ret_sha256[SHA256_HEX_SIZE], struct erro
     struct sha256_ctx hash;
     unsigned char chunk[HASH_CHUNK_BYTES];
     ssize_t count;
-    int descriptor;
+    int descriptor = -1;
 
     if (!file_open(path, O_RDONLY, &descriptor, err))
         return false;
