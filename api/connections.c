@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #define NS_PER_S INT64_C(1000000000)
-#define LINGER_MAX 64   /* sockets read dry at once; further ones are closed as they are */
 #define LINGER_S 2      /* longest time one is read dry */
 #define LINGER_READS 64 /* pieces read per tick, so that a fast sender does not hold the sweep */
 
@@ -29,19 +28,22 @@ struct lingering {
 
 struct connections {
     int64_t header_timeout_ns;
+    size_t linger_max; /* further ones are closed as they are */
     pthread_mutex_t lock;
     size_t open_count;                        /* guarded by lock */
     struct connection_entry *newest, *oldest; /* guarded by lock: of those without a request */
-    struct lingering lingering[LINGER_MAX];   /* guarded by lock */
-    size_t lingering_count;                   /* guarded by lock */
+    struct lingering lingering[CONNECTIONS_LINGER_MAX]; /* guarded by lock */
+    size_t lingering_count;                             /* guarded by lock */
 };
 
-struct connections *connections_new(int header_timeout_s)
+struct connections *connections_new(int header_timeout_s, size_t linger_max)
 {
     struct connections *connections = calloc(1, sizeof(*connections));
 
+    assert(linger_max <= CONNECTIONS_LINGER_MAX);
     if (!connections)
         return NULL;
+    connections->linger_max = linger_max;
     connections->header_timeout_ns = header_timeout_s * NS_PER_S;
     pthread_mutex_init(&connections->lock, NULL);
     return connections;
@@ -98,11 +100,16 @@ static void shut(struct connections *connections, struct connection_entry *entry
                    SHUT_RDWR); /* of one that is gone already it changes nothing */
 }
 
+static bool is_crowded(const struct connection_group *group)
+{
+    return group->count_max > 0 && group->open - group->ending > group->count_max;
+}
+
 static void make_room(struct connections *connections, const struct connection_group *group)
 {
     struct connection_entry *entry = connections->oldest;
 
-    if (group->count_max == 0 || group->open - group->ending <= group->count_max)
+    if (!is_crowded(group))
         return;
     while (entry && entry->group != group)
         entry = entry->newer;
@@ -139,7 +146,7 @@ void connections_remove(struct connections *connections, struct connection_entry
     connections->open_count--;
     entry->group->open--;
     entry->group->ending -= entry->ending;
-    if (entry->unread && connections->lingering_count < LINGER_MAX) {
+    if (entry->unread && connections->lingering_count < connections->linger_max) {
         int copy = dup(entry->descriptor);
 
         if (copy >= 0)
@@ -164,8 +171,13 @@ void connections_set_idle(struct connections *connections, struct connection_ent
     if (!entry)
         return;
     pthread_mutex_lock(&connections->lock);
-    if (!entry->ending && !entry->waits)
+    if (!entry->ending && !entry->waits) {
         begin_to_wait(connections, entry);
+        /* Where all had requests when the last one came nobody could leave, and now no more may come. It
+         * has had its answer, which others still wait to ask for. */
+        if (is_crowded(entry->group))
+            shut(connections, entry);
+    }
     pthread_mutex_unlock(&connections->lock);
 }
 

@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CALL_MAX 32                     /* at once, each of another webhook */
 #define LOOK_NS INT64_C(200000000)      /* between looks: jobs that train have news all the time */
 #define WAIT_MAX_MS 60000               /* between looks without news */
 #define TROUBLE_MS 5000                 /* after the database refused */
@@ -53,7 +52,7 @@ struct courier {
     atomic_int try_count;
     _Atomic uint64_t delivered, failed, given_up;
     /* The thread's from here. */
-    struct call calls[CALL_MAX];
+    struct call calls[COURIER_CALL_MAX];
     int64_t next_look_ns, next_sweep_ns;
 };
 
@@ -71,7 +70,7 @@ static void count_one(_Atomic uint64_t *counter)
 
 static struct call *find_call(struct courier *courier, const char *webhook_id)
 {
-    for (size_t i = 0; i < CALL_MAX; i++) {
+    for (size_t i = 0; i < courier->options.call_max; i++) {
         struct call *call = &courier->calls[i];
 
         if (webhook_id ? call->busy && strcmp(call->delivery.webhook_id, webhook_id) == 0
@@ -150,7 +149,7 @@ static bool end_calls(struct courier *courier, struct error *err)
 
         if (message->msg != CURLMSG_DONE)
             continue;
-        for (size_t i = 0; i < CALL_MAX; i++) {
+        for (size_t i = 0; i < COURIER_CALL_MAX; i++) {
             if (courier->calls[i].busy && courier->calls[i].hook.easy == message->easy_handle)
                 call = &courier->calls[i];
         }
@@ -346,7 +345,7 @@ void courier_stop(struct courier *courier)
         (void)curl_multi_wakeup(courier->multi);
         (void)pthread_join(courier->thread, NULL); /* ours, joined once */
     }
-    for (size_t i = 0; i < CALL_MAX; i++) {
+    for (size_t i = 0; i < COURIER_CALL_MAX; i++) {
         if (courier->calls[i].busy)
             close_call(courier, &courier->calls[i]);
     }

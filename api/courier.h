@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define COURIER_CALL_MAX 32
+
 struct courier;
 struct events_feed;
 struct pulse;
@@ -28,6 +30,7 @@ struct courier_options {
     const char *_Atomic hosts; /* as outbound_check_url; copied by nobody */
     struct events_feed *feed;
     struct stores *stores;
+    size_t call_max; /* at once, each of another webhook; COURIER_CALL_MAX at most */
 };
 
 MUST_CHECK bool courier_start(const struct courier_options *options, struct courier **ret_courier,

@@ -2,6 +2,7 @@
 
 #include "api/connections.h"
 #include "api/courier.h"
+#include "api/descriptors.h"
 #include "api/exchange.h"
 #include "api/housekeeping.h"
 #include "api/keyring.h"
@@ -18,20 +19,19 @@
 #include "daemon/base/file.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/log.h"
+#include "daemon/base/process.h"
 #include "daemon/base/pulse.h"
+#include "daemon/sched/scheduler.h"
 
 #include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #define LISTENER_MAX SERVER_SOCKETS_MAX /* TCP and Unix socket, or those passed to us */
-#define SERVING_THREADS 4               /* of the library, for each listener */
-#define WORKING_THREADS 8      /* handlers at once; they wait for disks, not for processors */
-#define IDLE_TIMEOUT_S 60      /* no byte either way inside a request */
+#define IDLE_TIMEOUT_S 60               /* no byte either way inside a request */
 #define CONNECTION_BYTES 65536 /* the library's memory for a connection: its header and pieces */
 #define KEEPALIVE_S 10         /* proxies count from 55 s, the contract says 15 at most */
 #define SWEEP_S 1              /* between two looks at the connections */
@@ -41,6 +41,7 @@
 
 struct server {
     struct arena texts;
+    struct descriptors_share share;
     struct exchange exchange;
     struct links links;
     struct housekeeping housekeeping;
@@ -126,40 +127,27 @@ static size_t keep_escapes(void *context, struct MHD_Connection *connection, cha
     return strlen(text);
 }
 
-static size_t count_descriptors(void)
-{
-    struct rlimit limit;
-
-    return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? (size_t)limit.rlim_cur : LIMIT_CONNECTIONS;
-}
-
-/* Below what the library takes, whose threads take a quarter each; the rest are about to close. */
-static size_t crowd_size(void)
-{
-    const size_t room = count_descriptors() / 8 * 5; /* others connect too, and files are opened */
-    const size_t most = (size_t)LIMIT_CONNECTIONS / 8 * 7;
-
-    return most < room ? most : room;
-}
-
 /* Takes the descriptor. */
 static bool serve(struct server *server, int descriptor, bool is_socket, struct error *err)
 {
     struct listener *listener = &server->listeners[server->listener_count];
     const unsigned per_address = is_socket ? 0 : (unsigned)server->connections_per_address;
+    const struct descriptors_share *share = &server->share;
+    const size_t most = is_socket ? share->local_max : share->tcp_max;
     struct MHD_Daemon *daemon;
 
-    *listener = (struct listener){&server->exchange, is_socket, {.count_max = crowd_size()}};
+    *listener =
+        (struct listener){&server->exchange, is_socket, {.count_max = descriptors_crowd(most)}};
     daemon = MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
         exchange_handle, listener, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
-        MHD_OPTION_LISTEN_SOCKET, descriptor, MHD_OPTION_THREAD_POOL_SIZE,
-        (unsigned)SERVING_THREADS, MHD_OPTION_CONNECTION_LIMIT, (unsigned)LIMIT_CONNECTIONS,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, per_address, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)IDLE_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
-        MHD_OPTION_NOTIFY_COMPLETED, exchange_complete, listener, MHD_OPTION_NOTIFY_CONNECTION,
-        exchange_notify, listener, MHD_OPTION_END);
+        MHD_OPTION_LISTEN_SOCKET, descriptor, MHD_OPTION_THREAD_POOL_SIZE, share->serving_threads,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)most, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        per_address, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_TIMEOUT_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT,
+        1, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_NOTIFY_COMPLETED,
+        exchange_complete, listener, MHD_OPTION_NOTIFY_CONNECTION, exchange_notify, listener,
+        MHD_OPTION_END);
     if (!daemon) {
         (void)close(descriptor); /* nothing was written to it */
         return error_set(err, ERR_INTERNAL, "libmicrohttpd %s did not start", MHD_get_version());
@@ -265,18 +253,6 @@ static bool open_listeners(struct server *server, const struct server_options *o
     return true;
 }
 
-/* Each connection is a descriptor; the soft limit of many systems is as low as our own bound. */
-static void raise_descriptor_limit(void)
-{
-    struct rlimit limit;
-    rlim_t wanted = 4 * LIMIT_CONNECTIONS;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
-        return;
-    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
-    (void)setrlimit(RLIMIT_NOFILE, &limit); /* refused: fewer connections, accept waits */
-}
-
 /* ---- start ---- */
 
 /* What the database keeps of access: the secret of links, keys, and who is signed in. */
@@ -319,7 +295,7 @@ static bool open_streams(struct server *server, const struct server_options *opt
 {
     struct services *services = &server->exchange.services;
     const size_t wanted = options->stream_limit ? options->stream_limit : LIMIT_STREAMS;
-    const size_t room = count_descriptors() / 2; /* others connect too, and files are opened */
+    const size_t room = server->share.stream_max; /* others connect too */
 
     return streams_start(&(struct streams_options){.feed = options->feed,
                                                    .stores = services->stores,
@@ -327,6 +303,29 @@ static bool open_streams(struct server *server, const struct server_options *opt
                                                    .keepalive_s = KEEPALIVE_S,
                                                    .count_max = wanted < room ? wanted : room},
                          &services->streams, err);
+}
+
+/* Before any is opened here; listeners that were passed to us are. */
+static bool share_descriptors(struct server *server, const struct server_options *options,
+                              struct error *err)
+{
+    struct descriptors_needs needs = {.limit = process_raise_files(),
+                                      .used = process_count_files(),
+                                      .job_files = scheduler_job_files(options->scheduler)};
+
+    for (size_t i = 0; i < options->socket_count; i++) {
+        struct listen_about about;
+
+        if (!listen_look(options->sockets[i].descriptor, options->sockets[i].name, &about, err))
+            return false;
+        needs.tcp += !about.is_unix;
+        needs.local += about.is_unix;
+    }
+    if (options->socket_count == 0) {
+        needs.tcp = options->listen && options->listen[0];
+        needs.local = options->socket_path && options->socket_path[0];
+    }
+    return descriptors_share(&needs, &server->share, err);
 }
 
 static bool prepare(struct server *server, const struct server_options *options, struct error *err)
@@ -347,16 +346,18 @@ static bool prepare(struct server *server, const struct server_options *options,
     services->stores = stores_new(options->database_path);
     services->metrics = metrics_new();
     services->open_count = &exchange->open_count;
-    exchange->connections = connections_new(LIMIT_HEADER_TIMEOUT_S);
+    exchange->connections = connections_new(LIMIT_HEADER_TIMEOUT_S, server->share.linger_max);
     if (!services->stores || !services->metrics || !exchange->connections ||
         !services->state_folder)
         return error_set(err, ERR_NO_MEMORY, "no memory for the server");
-    if (!open_access(server, options, err) || !pool_start(WORKING_THREADS, &exchange->pool, err) ||
+    if (!open_access(server, options, err) ||
+        !pool_start(server->share.working_threads, &exchange->pool, err) ||
         !open_streams(server, options, err))
         return false;
     if (!courier_start(&(struct courier_options){.hosts = keep(server, options->webhook_hosts),
                                                  .feed = options->feed,
-                                                 .stores = services->stores},
+                                                 .stores = services->stores,
+                                                 .call_max = server->share.call_max},
                        &services->courier, err))
         return false;
     housekeeping_init(&server->housekeeping, exchange->pool, services);
@@ -385,8 +386,8 @@ bool server_start(const struct server_options *options, struct server **ret_serv
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&server->stop_sweeping, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    raise_descriptor_limit();
-    if (!prepare(server, options, err) || !open_listeners(server, options, err)) {
+    if (!share_descriptors(server, options, err) || !prepare(server, options, err) ||
+        !open_listeners(server, options, err)) {
         server_stop(server);
         return false;
     }
@@ -436,7 +437,7 @@ bool server_reload(struct server *server, const struct server_options *options, 
 bool server_is_alive(struct server *server, int64_t deadline_ns, struct error *err)
 {
     for (size_t i = 0; i < server->listener_count; i++) {
-        if (!probe_daemon(server->daemons[i], SERVING_THREADS, deadline_ns, err))
+        if (!probe_daemon(server->daemons[i], server->share.serving_threads, deadline_ns, err))
             return false;
     }
     return true;

@@ -283,6 +283,8 @@ static int run(struct daemon_parts *parts)
     if (started) {
         status = wait_for_end(parts);
     } else {
+        if (error_is_open_files(&err))
+            error_wrap(&err, "the limit of open files (ulimit -n, LimitNOFILE=) is too low");
         log_write(LOG_LEVEL_ERROR, "cannot start: %s", err.message);
         status = err.code == ERR_UNAVAILABLE ? 1 : exit_status_of(&err); /* no device: a lock */
     }

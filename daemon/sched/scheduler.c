@@ -29,6 +29,8 @@
 #define STOP_NS 1200000000 /* unless set: the process has two seconds in all */
 #define STATUS_MAX ((size_t)16 << 10)
 #define STOP_LOOK_NS 2000000 /* between looks */
+#define JOB_FILES 6          /* of a job at once: base, data, checkpoint, its folder, its place */
+#define GPU_FILES 64         /* of a device's driver */
 
 struct scheduler {
     struct scheduler_options options;
@@ -406,6 +408,17 @@ struct json *scheduler_devices_json(struct scheduler *scheduler)
     json_add_bool(object, "gpu_active", slots_gpu_in_service(&scheduler->queue->slots));
     json_add_bool(object, "has_more", false);
     return object;
+}
+
+size_t scheduler_job_files(const struct scheduler *scheduler)
+{
+    const struct slots *slots = &scheduler->queue->slots;
+    size_t count = 0;
+
+    for (size_t i = 0; i < slots->device_count; i++)
+        count += slots->devices[i].slot_count * JOB_FILES +
+                 (devices_is_gpu(slots->devices[i].device->kind) ? GPU_FILES : 0);
+    return count;
 }
 
 bool scheduler_check_disk(struct scheduler *scheduler, uint64_t more_bytes, struct error *err)

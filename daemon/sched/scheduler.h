@@ -144,6 +144,8 @@ int64_t scheduler_base_depth(struct scheduler *scheduler, const char *name); /* 
 
 /* The inventory with the job that runs on each device, as the JSON of GET /v1/devices. */
 struct json *scheduler_devices_json(struct scheduler *scheduler);
+/* How many files its jobs may open beside those that are open: on each device, as many at once as it takes. */
+size_t scheduler_job_files(const struct scheduler *scheduler);
 /* ERR_NO_MEMORY or ERR_IO while the disk takes no writes, or has no room for so many bytes more. */
 MUST_CHECK bool scheduler_check_disk(struct scheduler *scheduler, uint64_t more_bytes,
                                      struct error *err);

@@ -151,13 +151,67 @@ printf 'GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n' >&3
 read -r -u 3 answer
 limits=$(prlimit --pid "$daemon" --nofile --noheadings --raw --output SOFT,HARD)
 prlimit --pid "$daemon" --nofile=3:
-printf 'POST /v1/fine_tuning/jobs/%s/resume HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n' "$id" >&3
-expect "one that can open no more files is queued again" \
-    wait_for 60 grep -q "job=$id msg=\"running -> queued\"" "$work/needled.log"
+lacks_files() { # resumed, again where the request itself found no file
+    printf 'POST /v1/fine_tuning/jobs/%s/resume HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n' "$id" >&3
+    grep -q "job=$id msg=\"running -> queued\"" "$work/needled.log"
+}
+trap '' PIPE # the daemon may end a connection
+expect "one that can open no more files is queued again" wait_for 60 lacks_files
 prlimit --pid "$daemon" "--nofile=${limits/ /:}"
 exec 3>&-
 expect "with the limit lifted it goes on by itself" wait_for 120 beyond "$id" "$before"
 events=$(curl -s "$url/v1/fine_tuning/jobs/$id/events?limit=1000&types=state")
 expect "and its events say what it lacked" has 'No more files can be opened \(.*Too many open files\); the job is queued again' "$events"
 expect "healthz says ok again" wait_for 90 has_disk
+call -X POST "$url/v1/fine_tuning/jobs/$id/cancel" # others are to run
 stop_daemon
+
+# ---- few descriptors --------------------------------------------------------------------------------------
+
+# low N: a needled with so many, and none of ours.
+mkdir -p "$work/low"
+low() {
+    printf '#!/usr/bin/env bash\nulimit -n %d\nfor n in {3..20}; do eval "exec $n>&-"; done\nexec "%s/needled" --platforms cpu "$@"\n' \
+        "$1" "$(realpath "$out")" >"$work/low/needled"
+    chmod +x "$work/low/needled"
+}
+for n in 20 50; do
+    low $n
+    answer=$(timeout 30 "$work/low/needled" --state-dir "$work/few" --listen 127.0.0.1:0 2>&1)
+    expect "a limit of $n open files is refused, with what is needed" \
+        has "^[12] .*limit of open files \\(ulimit -n, LimitNOFILE=\\) is $n, \\d+ are needed" "$? $answer"
+done
+low 64
+crowd=()
+answers() { [ "$(curl -s -o "$work/none" -w '%{http_code}' --max-time 10 "$@")" = 200 ]; }
+# crowd_of TEXT: 60 connections that send it, and stay.
+crowd_of() {
+    local connection
+    for _ in {1..60}; do
+        exec {connection}<>"/dev/tcp/127.0.0.1/$port" || continue
+        crowd+=("$connection")
+        printf "$1" 2>/dev/null >&"$connection"
+    done
+}
+disperse() {
+    local connection
+    for connection in "${crowd[@]}"; do exec {connection}>&-; done
+    crowd=()
+}
+for kind in half-open stream; do
+    start_daemon "$work/low"
+    expect "with 64 open files it starts" is $? 0
+    upload "$work/data.jsonl"
+    case $kind in
+    half-open) crowd_of 'GET / HT' ;;
+    stream) crowd_of 'GET /v1/events?stream=true HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n' ;;
+    esac
+    expect "60 $kind connections shut nobody out" wait_for 20 answers "$url/healthz"
+    expect "nor from the Unix socket" wait_for 20 answers --unix-socket "$work/state/needled.sock" http://localhost/healthz
+    create_with "$quick,\"n_epochs\":4" mini
+    expect "a job beside them succeeds" wait_for 100 state_is "$id" succeeded
+    expect "which lacked nothing" is "$(grep -c 'Too many open files' "$work/needled.log")" 0
+    disperse
+    expect "when they are gone it answers at once" answers "$url/healthz"
+    stop_daemon
+done

@@ -18,7 +18,7 @@ static struct connection_group group;
 static int set_up(void **state)
 {
     (void)state;
-    connections = connections_new(15);
+    connections = connections_new(15, 1);
     assert_non_null(connections);
     group = (struct connection_group){.count_max = MAX};
     for (size_t i = 0; i < COUNT; i++) {
@@ -88,6 +88,22 @@ static void one_with_a_request_stays_and_so_do_all_others_elsewhere(void **state
     entries[0] = NULL;
 }
 
+static void where_all_had_requests_the_first_that_is_answered_makes_room(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i <= MAX; i++) {
+        add(i, &group);
+        connections_set_busy(connections, entries[i]);
+    }
+    connections_set_idle(connections, entries[2]);
+    assert_true(is_over(2));
+    connections_set_idle(connections, entries[0]); /* that one is about to close: there is room */
+    assert_false(is_over(0) || is_over(1) || is_over(3));
+    add(4, &group); /* it has had its answer, and does not wait for one */
+    assert_true(is_over(0));
+    assert_false(is_over(1) || is_over(3) || is_over(4));
+}
+
 static void whoever_left_is_not_counted(void **state)
 {
     (void)state;
@@ -106,6 +122,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(one_with_a_request_stays_and_so_do_all_others_elsewhere,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            where_all_had_requests_the_first_that_is_answered_makes_room, set_up, tear_down),
         cmocka_unit_test_setup_teardown(whoever_left_is_not_counted, set_up, tear_down),
     };
 
